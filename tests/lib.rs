@@ -1,1 +1,1 @@
-//! End-to-end tests of Weir live beside this file; the library itself is empty on purpose.
+//! The end-to-end tests of Weir are next to this file; the library itself is empty.

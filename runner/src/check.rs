@@ -1,6 +1,6 @@
-//! `weir check`: what is wrong in a template, or probably not meant, before anything runs.
+//! `weir check`: reports errors and probable mistakes of a template before anything runs.
 //!
-//! What is checked is in `template`; this only shows it and says how it ended.
+//! The crate `template` has the checks; this module shows the findings and sets the exit code.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,28 @@ use client::exit::Exit;
 use client::output::{Output, say, show};
 use template::{Absent, Diagnostic, Diagnostics, NotEmulated, NotRun, Severity, Stack};
 
-/// Characters of a line of names.
+/// Maximum number of characters of a line of names.
 const LINE_CHARS_MAX: usize = 100;
 
-/// How to judge.
+/// Flags of `weir check`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir check\n  weir check --template examples/hello-stream/template.yaml\n  weir check --verbose                  # with what happens here in place of each setting\n  weir check --deny-warnings            # 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nA check that does not apply is accepted on the resource: Metadata: {Weir: {Accept: [latest]}}"
+    after_help = "Examples:\n  weir check\n  weir check --template examples/hello-stream/template.yaml\n  weir check --verbose                  # each setting that is not emulated, and what happens instead\n  weir check --deny-warnings            # exit code 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nTo accept a warning, list its check on the resource: Metadata: {Weir: {Accept: [latest]}}"
 )]
 pub struct CheckArguments {
-    /// End with 3 when there are warnings
+    /// Exit with 3 when there are warnings
     #[arg(long)]
     pub deny_warnings: bool,
-    /// Show each setting that this machine does not carry out, with its line and what happens instead
+    /// Show each setting that is not emulated on this machine, with its line and what happens
+    /// instead
     #[arg(long)]
     pub verbose: bool,
 }
 
-/// Shows the findings, which are what is asked for, on standard output: for people with the lines they
-/// are about, and a summary; for programs each as an object. Hints go to standard error.
+/// Writes the findings to standard output and hints to standard error.
+///
+/// A table shows each finding with its source lines, and a summary; JSON has an object for each
+/// finding.
 #[must_use]
 pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diagnostics>) -> Exit {
     let (findings, more, stack) = match read {
@@ -71,8 +74,8 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
     }
 }
 
-/// What of the template this machine does not carry out: the names of all of it, or each reason with
-/// all its places.
+/// Shows the settings that are not emulated: their names, or with `verbose` each reason and its
+/// places.
 fn show_not_emulated(stack: &Stack, verbose: bool) {
     if verbose {
         for (reason, places) in stack.not_emulated_by_reason() {
@@ -82,15 +85,16 @@ fn show_not_emulated(stack: &Stack, verbose: bool) {
         for line in names_not_emulated(stack) {
             show(&format!("{line}\n"));
         }
-        say("`weir check --verbose` shows each with its line and what happens here instead");
+        say("`weir check --verbose` shows each one with its line and what happens here instead");
     }
 }
 
-/// The names of the properties and types that are not carried out, with how often each stands there.
+/// Returns the names of properties and types that are not emulated, with their number of
+/// occurrences.
 fn names_not_emulated(stack: &Stack) -> Vec<String> {
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     for entry in &stack.not_emulated {
-        // A section such as `Globals.Api` is of no type.
+        // A section such as `Globals.Api` has no type.
         let possible = [&entry.property, &entry.kind, &entry.resource];
         let Some(name) = possible.into_iter().find(|name| !name.is_empty()) else { continue };
         *names.entry(name).or_default() += 1;
@@ -216,7 +220,7 @@ Resources:
 ";
 
     #[test]
-    fn what_does_not_run_here_is_counted_and_warned_of() {
+    fn resources_that_do_not_run_here_are_counted() {
         let read = read("template.yaml", TEMPLATE, &Context::default());
         let stack = read.as_ref().unwrap();
         let line = summary(0, stack.warnings.len(), Some(stack));

@@ -1,6 +1,6 @@
-//! `weir clock` and `weir ttl`: the store's time, and what expires by it.
+//! `weir clock` and `weir ttl`: show and change the store's time, and delete expired items.
 //!
-//! The clock itself is the store's; this only asks over its admin endpoint.
+//! The clock belongs to the store; this module sends requests to its admin endpoint.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use client::output::{self, Output};
 use client::running::Look;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
-/// An advance beyond this is probably a mistake in its unit, and would stay: whatever has a time to
-/// live is gone by then.
+/// The largest advance without `--yes`. A longer one is probably a mistake in the unit; it would be
+/// permanent, and every item with a time to live would expire.
 const ADVANCE_MAX: Duration = Duration::from_secs(366 * DAY_SECONDS);
 
-/// What to do with the clock.
+/// Arguments of `weir clock`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never goes back: an advance stays, also when `weir up` is started again. A freeze does not: time runs on from there then"
+    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never goes back: an advance stays when `weir up` restarts. A freeze ends with `weir up`: after a restart time continues from there"
 )]
 pub struct ClockArguments {
     /// The change
@@ -33,30 +33,30 @@ pub struct ClockArguments {
     pub endpoint: Option<String>,
 }
 
-/// The changes of a clock.
+/// Actions of `weir clock`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ClockChange {
     /// Show the store's time
     Show,
     /// Stop time
     Freeze,
-    /// Let time pass at once, for good; TTL, shard rotation and retention follow
+    /// Advance the clock permanently; TTL, shard rotation and retention follow
     #[command(
-        after_help = "Examples:\n  weir clock advance 26h\n  weir clock advance 1d12h\n  weir clock advance 90m\n\nIt cannot be undone: the store keeps its time in its data folder, and a clock never goes back. Another --directory has another clock"
+        after_help = "Examples:\n  weir clock advance 26h\n  weir clock advance 1d12h\n  weir clock advance 90m\n\nAn advance cannot be undone: the store keeps its time in its data folder. Another --directory has a clock of its own"
     )]
     Advance {
-        /// How long: 26h, 90m, 1d12h, 500ms
+        /// Duration, such as 26h, 90m, 1d12h, 500ms
         #[arg(value_parser = parse_duration)]
         duration: Duration,
-        /// Also by more than 366 days
+        /// Allow an advance of more than 366 days
         #[arg(long)]
         yes: bool,
     },
-    /// Let time run on from where it stands
+    /// End a freeze: time continues from where it stopped
     Resume,
 }
 
-/// What to do about expiry.
+/// Arguments of `weir ttl`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  weir ttl sweep\n  weir clock advance 26h && weir ttl sweep")]
 pub struct TtlArguments {
@@ -68,23 +68,23 @@ pub struct TtlArguments {
     pub endpoint: Option<String>,
 }
 
-/// What to do about expiry.
+/// Actions of `weir ttl`.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum TtlAction {
-    /// Delete now what has expired by the store's time
+    /// Delete the items that have expired by the store's time
     Sweep,
 }
 
 /// Shows or changes the clock.
 ///
 /// # Errors
-/// When the store does not answer or refuses.
+/// When the store does not answer or refuses the change.
 pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, String> {
     if let ClockChange::Advance { duration, yes: false } = arguments.change
         && duration > ADVANCE_MAX
     {
         output::say(&format!(
-            "refused: this advances the clock by {} days, and it cannot be undone; say --yes if that is meant",
+            "refused: this would advance the clock by {} days, which cannot be undone; add --yes to do it",
             duration.as_secs() / DAY_SECONDS
         ));
         return Ok(Exit::Refused);
@@ -115,7 +115,8 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
     Ok(Exit::Done)
 }
 
-/// The records that waited for functions of the `weir up` in this folder, if the store is its own.
+/// Returns, by function, the number of records that wait in the `weir up` of this folder; empty if
+/// that `weir up` does not use the store at `endpoint`.
 fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
     match Look::here() {
         Look::Running(running) if running.is_at(endpoint) => status::waiting(&running.directory),
@@ -126,7 +127,7 @@ fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
 fn note_of(waiting: &[(String, u64)]) -> String {
     let each: Vec<String> = waiting.iter().map(|(name, count)| format!("{name} {count}")).collect();
     format!(
-        "NOTE: records waited for their functions ({}) and are older now: a mapping gives up those older than its MaximumRecordAgeInSeconds, and any that it has tried when they are older than a day; `weir status --exit-code` before an advance says when none waits",
+        "NOTE: records waited for their functions ({}) and are now older: a mapping discards records older than its MaximumRecordAgeInSeconds, and records that it has tried once they are older than 24 hours; before an advance, wait until `weir status --exit-code` exits with 0",
         each.join(", ")
     )
 }
@@ -144,9 +145,10 @@ pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, S
     Ok(Exit::Done)
 }
 
-/// Reads a duration such as `26h` or `1d12h30m`.
+/// Parses a duration such as `26h` or `1d12h30m`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let fault = || format!("`{text}` is no duration: write such as 26h, 90m, 1d12h or 500ms");
+    let fault =
+        || format!("`{text}` is not a duration: write, for example, 26h, 90m, 1d12h or 500ms");
     let mut rest = text;
     let mut millis: u64 = 0;
     while !rest.is_empty() {
@@ -175,8 +177,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_advance_by_years_is_meant() {
-        // Nobody listens there: what is not refused fails.
+    async fn an_advance_by_years_needs_a_flag() {
+        // No store listens at this address, so every advance that is not refused fails.
         let advance = async |duration: &str, yes: bool| {
             let duration = parse_duration(duration).unwrap();
             let change = ClockChange::Advance { duration, yes };
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_wait_are_named() {
+    fn waiting_records_are_listed() {
         let folder = tempfile::tempdir().unwrap();
         assert!(status::waiting(folder.path()).is_empty());
         let shard =
@@ -200,7 +202,7 @@ mod tests {
         ]});
         std::fs::write(folder.path().join("status.json"), mappings.to_string()).unwrap();
         let note = note_of(&status::waiting(folder.path()));
-        assert!(note.contains("functions (A 6) and are older"), "{note}");
+        assert!(note.contains("functions (A 6) and are now older"), "{note}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The command line of `weir`: verbs, and what is common to them.
+//! The command line of `weir`: its verbs and the flags that they share.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes are in `exit`.
 
@@ -36,7 +36,8 @@ use operations::migrate::{self, MigrateArguments};
 use operations::versions::{self, VersionsArguments};
 use template::{Context, Diagnostics, Stack};
 
-/// Where the template is if nobody says so: the first of these that is there, as SAM looks for it.
+/// Default names of the template, in the order in which SAM looks for them; the first that exists
+/// is used.
 const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 
 /// Runs DynamoDB stream functions on this machine as AWS runs them.
@@ -44,7 +45,7 @@ const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir check                what is wrong in template.yaml, or probably not meant\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
+    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir check                find errors and probable mistakes in template.yaml\n  weir up                   run template.yaml and keep it running\n  weir load --help          load files into a table\n  weir streams explain --last   why a function ran or did not\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -52,7 +53,7 @@ struct CommandLine {
     /// The SAM template [default: template.yaml, template.yml or template.json]
     #[arg(long, global = true, value_name = "FILE", env = "WEIR_TEMPLATE")]
     template: Option<PathBuf>,
-    /// Values for the template's parameters: NAME=VALUE
+    /// A template parameter: NAME=VALUE
     #[arg(
         long = "parameter",
         global = true,
@@ -60,50 +61,50 @@ struct CommandLine {
         value_parser = parse_parameter
     )]
     parameters: Vec<(String, String)>,
-    /// How data is written to standard output
+    /// Format of data on standard output
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run the whole pipe once on generated data, verify it, and end
+    /// Run all pipelines once on generated data and verify the results
     Demo(DemoArguments),
-    /// Run the template until Ctrl-C; the data is still there the next time
+    /// Run the template until Ctrl-C; its data is kept for the next start
     Up(UpArguments),
-    /// Check the template: errors, and what is probably not meant
+    /// Check the template for errors and probable mistakes
     Check(CheckArguments),
     /// Load a CSV or JSON file into a table
     Load(LoadArguments),
-    /// Look into streams, and see what became of each record
+    /// Inspect streams and explain what happened to each record
     Streams(StreamsArguments),
-    /// Show, stop or advance the store's clock
+    /// Show, freeze or advance the store's clock
     Clock(ClockArguments),
-    /// Delete what has expired
+    /// Delete expired items
     Ttl(TtlArguments),
     /// Show the partitions and hot keys of a table, and split a partition
     Partitions(PartitionsArguments),
     /// Invoke a function once
     Invoke(InvokeArguments),
-    /// Show what a function wrote
+    /// Show the log of a function
     Logs(LogsArguments),
-    /// Show how far each mapping has got
+    /// Show the progress of each mapping
     Status(StatusArguments),
-    /// Read the archive, check it, put items back, compact it, erase from it
+    /// Read, verify, restore, compact and erase archived items
     Archive(Box<ArchiveArguments>),
-    /// Read a counter in three ways, fold its slots, cast and recount votes
+    /// Read a counter, fold its slots, cast and recount votes
     Counters(CountersArguments),
-    /// Read the versions of an item, compare and restore them, fill and check histories
+    /// Read, compare and restore versions of an item; create and verify histories
     Versions(VersionsArguments),
-    /// Restructure tables while they are written to
+    /// Restructure tables while clients write to them
     Migrate(Box<MigrateArguments>),
-    /// Prepare versions of many items together, publish one by one write, roll back
+    /// Prepare versions of many items, publish them with one write, roll back
     Editions(EditionsArguments),
-    /// Check the rules of copies, show jobs, repair copies
+    /// Check the copy rules, show jobs, repair copies
     FanOut(FanOutArguments),
-    /// Check what weir needs on this machine
+    /// Check the prerequisites of weir on this machine
     Doctor(DoctorArguments),
-    /// Write completions for a shell to standard output
+    /// Write shell completions to standard output
     #[command(
         after_help = "Examples:\n  weir completions bash > ~/.local/share/bash-completion/completions/weir\n  weir completions zsh\n  weir completions fish"
     )]
@@ -115,7 +116,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// The store that the verb's flag names, of the verbs that read what a running template says.
+    /// Returns the endpoint that the verb's flag names, for verbs that use the running template.
     fn endpoint(&self) -> Option<&str> {
         match self {
             Self::Counters(arguments) => arguments.endpoint.as_deref(),
@@ -126,7 +127,7 @@ impl Verb {
     }
 }
 
-/// Runs what the command line asks for.
+/// Runs the command line and returns the exit code.
 pub async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_env("WEIR_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,s3s=warn"));
@@ -148,7 +149,7 @@ pub async fn run() -> ExitCode {
     }
     let nature = interruption::nature_of(&verb_of(&matches));
     match interruption::or_end(nature, carry_out(line)).await {
-        // Without waiting for threads that read a file or standard input.
+        // Exits without waiting for threads that read a file or standard input.
         Ok(Exit::Interrupted(signal)) => std::process::exit(i32::from(signal.exit_code())),
         Ok(exit) => exit.into(),
         Err(error) => {
@@ -158,7 +159,7 @@ pub async fn run() -> ExitCode {
     }
 }
 
-/// The words of a verb, such as `archive restore`.
+/// Returns the words of a verb, such as `archive restore`.
 fn verb_of(matches: &clap::ArgMatches) -> String {
     let mut words = Vec::new();
     let mut within = matches;
@@ -169,7 +170,7 @@ fn verb_of(matches: &clap::ArgMatches) -> String {
     words.join(" ")
 }
 
-/// What is asked of more than one flag, and of the environment.
+/// Validates combinations of flags, and the environment.
 fn check_together(line: &CommandLine) -> Result<(), String> {
     keys::check_environment()?;
     match &line.verb {
@@ -178,7 +179,8 @@ fn check_together(line: &CommandLine) -> Result<(), String> {
     }
 }
 
-/// The help of every verb, with its examples before its flags: most who ask want one to copy.
+/// Puts the examples of every verb before its flags in its help, because most readers want to copy
+/// one.
 fn examples_first(command: clap::Command) -> clap::Command {
     let own = match command.get_after_help() {
         Some(_) => command.help_template(
@@ -199,11 +201,12 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
     let stack_by = |context: &Context| read(context)?.map_err(|error| error.why_not_run());
     let stack = || stack_by(&context);
-    // What a `weir up` of this template was given, or its tables and settings would be others.
+    // Uses the parameters of the `weir up` of this template; other ones would give other tables and
+    // settings.
     let store = endpoint::named(line.verb.endpoint());
     let path = template.as_deref().ok();
     let of_running = || stack_by(&context_of_running(&context, path, store.as_deref()));
-    // Counters can be counted from anywhere; a template that was named must be there.
+    // `counters` also works without a template; a template that the user named must exist.
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => Box::pin(run_demo(&arguments, output, stack()?, &folder)).await,
@@ -259,8 +262,8 @@ async fn run_demo(
     show(&demo::run(arguments, output, stack, folder).await?);
     output::next(&[
         ("weir up", "run the template and keep it running; any AWS SDK works with it"),
-        ("weir load --help", "load your own CSV or JSON"),
-        ("weir streams explain --last --directory .weir/demo", "what became of a record"),
+        ("weir load --help", "load CSV or JSON files"),
+        ("weir streams explain --last --directory .weir/demo", "what happened to a record"),
     ]);
     Ok(Exit::Done)
 }
@@ -278,8 +281,8 @@ async fn run_up(
     Ok(Exit::Done)
 }
 
-/// The same for a command about what runs: with what the `weir up` of this folder gave the parameters
-/// of this template, unless the command gives some itself.
+/// Returns the context for a command about a running system. Its parameters are those of the `weir
+/// up` of this folder and template, unless the command line sets some.
 fn context_of_running(context: &Context, template: Option<&Path>, store: Option<&str>) -> Context {
     let parameters = match (Look::here(), template) {
         (Look::Running(running), Some(template)) if context.parameters.is_empty() => {
@@ -290,7 +293,7 @@ fn context_of_running(context: &Context, template: Option<&Path>, store: Option<
     Context { parameters, ..context.clone() }
 }
 
-/// The folder that relative paths of a template start from.
+/// Returns the folder to which the relative paths of a template refer.
 fn folder_of(template: &Path) -> PathBuf {
     match template.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -298,7 +301,7 @@ fn folder_of(template: &Path) -> PathBuf {
     }
 }
 
-/// The template of a folder, if it has one under a name that SAM looks for.
+/// Returns the template of a folder, under the first name of [`TEMPLATES`] that exists.
 fn template_in(folder: &Path) -> Option<PathBuf> {
     TEMPLATES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
@@ -306,26 +309,26 @@ fn template_in(folder: &Path) -> Option<PathBuf> {
 fn no_template() -> String {
     let [first, second, third] = TEMPLATES;
     format!(
-        "cannot read a template: this folder has no `{first}`, `{second}` or `{third}`\n  = help: run \
+        "cannot find a template: this folder has no `{first}`, `{second}` or `{third}`\n  = help: run \
          weir where one of them is, or name it with --template FILE"
     )
 }
 
-/// A template's parameter as it is given: its name and its value.
+/// Parses a template parameter into its name and value.
 fn parse_parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write NAME=VALUE, such as TablePrefix=dev-".to_owned()),
+        _ => Err("write NAME=VALUE, for example TablePrefix=dev-".to_owned()),
     }
 }
 
-/// What the command line says of a template beside its text.
+/// Returns the context of a template: its parameters and its folder.
 fn context(parameters: &[(String, String)], folder: &Path) -> Context {
     let parameters = parameters.iter().cloned().collect();
     Context { parameters, folder: Some(folder.to_owned()), ..Context::default() }
 }
 
-/// Reads the template; the outer error is that there is none to read.
+/// Reads and parses the template; the outer error is that the file cannot be read.
 fn parse_template(
     template: &Path,
     context: &Context,
@@ -349,14 +352,14 @@ fn show_error(text: &str) {
 mod tests {
     use super::*;
 
-    /// Clap's own check of everything above: names, conflicts, defaults.
+    /// Clap's own check of all definitions: names, conflicts, defaults.
     #[test]
     fn the_flags_are_sound() {
         CommandLine::command().debug_assert();
     }
 
-    /// The words of a command line in a document or a help text: quotes, a comment, and what a shell
-    /// does with the output are left out.
+    /// Splits a command line of a document or a help text into words, without quotes, comments and
+    /// redirections.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
         let mut in_variable = false;
@@ -366,7 +369,7 @@ mod tests {
                 (letter, Some(_)) => word.push(letter),
                 ('\'' | '"', None) => (quote, begun) = (Some(letter), true),
                 ('#' | '>' | '|', None) if word.is_empty() && !begun => return words,
-                // A variable of the shell, such as a process's id, stands for a number.
+                // A variable of the shell, such as a process id, is replaced by a number.
                 ('$', None) => {
                     word.push('1');
                     begun = true;
@@ -389,18 +392,18 @@ mod tests {
         words
     }
 
-    /// Whether the flags of a documented command exist, with as many values as they need.
+    /// Checks that the flags of a documented command exist and have the right number of values.
     fn check(line: &str, place: &str) -> usize {
         let mut count = 0;
         for part in line.split("&&") {
-            // What another program writes into `weir` is not its command line.
+            // The command before a pipe into `weir` is not `weir`'s.
             let part = part.rsplit(" | weir ").next().map_or(part, |last| last);
             let part = part.trim();
             let part = match line.contains(" | weir ") {
                 true => format!("weir {part}"),
                 false => part.replacen("cargo run -- ", "weir ", 1),
             };
-            // Capitals stand for what the reader fills in; a process's id is a number.
+            // Capitals are placeholders; a process id is a number.
             let words = words(&part.replace(" PID", " 1"));
             if words.first().map(String::as_str) != Some("weir") {
                 continue;
@@ -419,7 +422,7 @@ mod tests {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let help = help.replace("\\\n    ", "");
         let examples = help.strip_prefix("Examples:\n").unwrap_or_default();
-        // Explanations stand two or more spaces behind a command.
+        // Two or more spaces separate a command from its explanation.
         let lines = examples.lines().take_while(|line| !line.is_empty());
         let commands = lines.map(|line| line.trim().split("  ").next().unwrap_or_default());
         let mut count = commands.map(|line| check(line, path)).sum();
@@ -433,11 +436,11 @@ mod tests {
     }
 
     #[test]
-    fn every_example_of_the_help_is_a_command_that_there_is() {
+    fn every_example_in_the_help_is_a_valid_command() {
         let command = CommandLine::command();
         let mut without = Vec::new();
         assert!(check_help(&command, "weir", &mut without) >= 30);
-        // Every verb has examples; a verb's own small actions are among the verb's.
+        // Every verb has examples; those of its actions are among them.
         let lacking: Vec<_> = without.iter().filter(|path| path.split(' ').count() == 2).collect();
         assert!(lacking.is_empty(), "without examples: {lacking:?}");
     }
@@ -452,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_says_what_a_signal_does_to_it() {
+    fn every_verb_has_a_signal_behaviour() {
         let mut listed: Vec<&str> = interruption::NATURES.iter().map(|(verb, _)| *verb).collect();
         let mut all = verbs(&CommandLine::command(), "");
         listed.sort_unstable();
@@ -482,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_the_documents_is_one_that_there_is() {
+    fn every_command_in_the_documents_is_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut pages = vec![root.join("README.md"), root.join("examples/hello-stream/README.md")];
         let mut folders = vec![root.join("docs")];
@@ -497,7 +500,7 @@ mod tests {
         let mut count = 0;
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap();
-            // Every other piece between fences is a block; its lines may go on behind a backslash.
+            // Every other piece between fences is a block; a backslash continues a line.
             for block in text.split("```").skip(1).step_by(2) {
                 let block = block.replace("\\\n", " ");
                 for line in block.lines().skip(1) {

@@ -1,6 +1,6 @@
-//! `weir doctor`: whether this machine and this folder have what `weir` needs.
+//! `weir doctor`: checks that this machine and this folder have what `weir` needs.
 //!
-//! It changes nothing; each line that is not well says what to do.
+//! It changes nothing. Each failed check says how to fix it.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -18,16 +18,16 @@ use local::function::binaries::Wanted;
 use local::system::functions::{built, wanted};
 use template::Stack;
 
-/// Below this, in MB, a first build may not fit.
+/// Free space in MB below which a first build may not fit.
 const FREE_MB_MIN: u64 = 5_000;
 
-/// Characters of a finding about a template, whose place has all of it.
+/// Maximum number of characters of a finding; the place of a longer one shows all of it.
 const FINDING_CHARS_MAX: usize = 80;
 
-/// What to check.
+/// Arguments of `weir doctor`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir doctor\n  weir doctor --output json\n\nExit codes: 0 all is well, 1 something needs the fix that is shown"
+    after_help = "Examples:\n  weir doctor\n  weir doctor --output json\n\nExit codes: 0 all checks passed, 1 a check failed; its fix is shown"
 )]
 pub struct DoctorArguments {
     /// The data folder of `weir up`
@@ -35,7 +35,7 @@ pub struct DoctorArguments {
     pub directory: std::path::PathBuf,
 }
 
-/// One finding.
+/// The result of one check.
 #[derive(Clone)]
 struct Check {
     what: &'static str,
@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// Checks everything and shows it.
+/// Runs every check and shows the results.
 pub async fn run(
     arguments: &DoctorArguments,
     output: Output,
@@ -91,12 +91,12 @@ pub async fn run(
     if has_failed { Exit::Failed } else { Exit::Done }
 }
 
-/// Whether a function is built here, of which only a template can tell.
+/// Returns whether a function of the template has to be built here.
 fn builds(stack: &Stack, template_folder: &Path) -> bool {
     wanted(stack, template_folder).values().any(Wanted::has_source)
 }
 
-/// A program that a build needs; without one, its absence is no failure.
+/// Checks a program that builds need; its absence is a failure only if `is_needed`.
 fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
     let fix = "install Rust 1.95 or later: https://rustup.rs";
     let answer = Command::new(program).arg("--version").output();
@@ -104,7 +104,7 @@ fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
         Ok(answer) if answer.status.success() => {
             (State::Well, String::from_utf8_lossy(&answer.stdout).trim().to_owned())
         }
-        _ if !is_needed => (State::Well, "does not run, and nothing is built here".to_owned()),
+        _ if !is_needed => (State::Well, "not found, and nothing has to be built here".to_owned()),
         Ok(answer) => {
             (State::Failed, format!("`{program} --version` ended with {}", answer.status))
         }
@@ -133,7 +133,7 @@ fn template(stack: Result<Stack, String>) -> Check {
     Check { what: "template", state, finding, fix }
 }
 
-/// A finding that leaves room for its fix; where it is longer, the fix shows all of it.
+/// Shortens a finding so that its fix fits beside it.
 fn short(finding: &str) -> String {
     match finding.char_indices().nth(FINDING_CHARS_MAX) {
         Some((end, _)) => format!("{}…", finding.get(..end).unwrap_or_default().trim_end()),
@@ -141,7 +141,7 @@ fn short(finding: &str) -> String {
     }
 }
 
-/// Whether every function can be built, or lies beside this program.
+/// Checks that every function can be built, or that its binary is beside this program.
 fn functions(stack: &Stack, template_folder: &Path) -> Check {
     let wanted = wanted(stack, template_folder);
     let built = built(stack, template_folder).len();
@@ -174,8 +174,8 @@ fn counts(stack: &Stack) -> String {
 }
 
 fn folder(directory: &Path) -> Check {
-    let fix = "go to a folder that you may write: `weir up` also keeps `.weir` in the one it is started in";
-    // The nearest folder that is there: what is below it, `weir up` makes.
+    let fix = "use a folder that you may write to: `weir up` keeps `.weir` in the folder in which it starts";
+    // The nearest existing folder: `weir up` creates those below it.
     let existing = directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
     let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
     let probe = existing.join(format!(".weir-doctor-{}", std::process::id()));
@@ -199,19 +199,19 @@ fn space() -> Check {
     let (state, finding) = match free {
         Some(free) if free >= FREE_MB_MIN => (State::Well, format!("{free} MB free")),
         Some(free) => (State::Warning, format!("{free} MB free")),
-        None => (State::Warning, "`df` does not say how much is free".to_owned()),
+        None => (State::Warning, "`df` does not report the free space".to_owned()),
     };
     Check { what: "disk", state, finding, fix }
 }
 
-/// The endpoints of a running system; else the ports that one would need.
+/// Checks the endpoints of the running system, or without one the ports that it would need.
 async fn running() -> Vec<Check> {
     let running = match Look::here() {
         Look::Running(running) => running,
         Look::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
         Look::Nothing => return ports(),
     };
-    // On AWS there is no clock to ask.
+    // On AWS there is no store clock.
     if running.dynamodb.is_empty() {
         return vec![is_on_aws(&running)];
     }
@@ -226,21 +226,21 @@ async fn running() -> Vec<Check> {
         Ok(_) => Check {
             what: "clock",
             state: State::Well,
-            finding: format!("the store at {} runs on time or ahead", running.dynamodb),
+            finding: format!("the store at {} runs, and its clock is not behind", running.dynamodb),
             fix: "",
         },
         Err(error) => Check {
             what: "running",
             state: State::Failed,
             finding: error,
-            fix: "end `weir up` and start it again",
+            fix: "stop `weir up` and start it again",
         },
     };
     vec![clock]
 }
 
 fn has_ended(ended: &Running) -> Check {
-    let finding = format!("`weir up` (process {}) has ended without tidying up", ended.process);
+    let finding = format!("`weir up` (process {}) was killed or crashed", ended.process);
     Check { what: "running", state: State::Warning, finding, fix: "weir up" }
 }
 
@@ -271,13 +271,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargo_is_missed_only_where_something_is_built() {
+    fn cargo_is_needed_only_for_builds() {
         let needed = tool("cargo", "weir-has-no-such-program", true);
         assert!(needed.state == State::Failed && needed.finding.contains("does not start"));
         assert!(tool("cargo", "false", true).state == State::Failed);
         for program in ["weir-has-no-such-program", "false"] {
             let other = tool("cargo", program, false);
-            assert!(other.state == State::Well && other.finding.contains("nothing is built"));
+            assert!(
+                other.state == State::Well && other.finding.contains("nothing has to be built")
+            );
         }
     }
 

@@ -1,7 +1,7 @@
-//! `weir invoke`: one invocation of a function of the running `weir up`.
+//! `weir invoke`: invokes a function of the running `weir up` once.
 //!
-//! The answer goes to standard output as it came; what is known about the invocation to standard
-//! error. `weir streams redrive` uses the same way.
+//! The answer goes to standard output unchanged, facts about the invocation to standard error.
+//! `weir streams redrive` uses this module too.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use client::invocation::invoke;
 use client::output;
 use client::running::Running;
 
-/// What to invoke.
+/// Arguments of `weir invoke`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir invoke CountersFunction\n  weir invoke archive --event event.json\n  weir invoke archive --payload '{\"Records\":[]}'\n  echo '{\"Records\":[]}' | weir invoke counters --event -\n\nExit codes: 0 the function answered, 1 it failed"
 )]
 pub struct InvokeArguments {
-    /// The function's logical id or name; `Function` at its end may be left out
+    /// The function's logical id or name; a trailing `Function` may be omitted
     pub function: String,
-    /// The event: a file with JSON, or - for standard input [default: {}]
+    /// The event: a JSON file, or - for standard input [default: {}]
     #[arg(long, value_name = "FILE")]
     pub event: Option<PathBuf>,
-    /// The event itself, or file://FILE, as `aws lambda invoke` takes it
+    /// The event as text, or file://FILE, as in `aws lambda invoke`
     #[arg(long, value_name = "JSON", conflicts_with = "event")]
     pub payload: Option<String>,
 }
 
-/// Invokes a function and shows what came of it.
+/// Invokes a function and shows its answer.
 ///
 /// # Errors
 /// When nothing is running, there is no such function, or the event cannot be read.
@@ -50,11 +50,11 @@ pub async fn run(arguments: &InvokeArguments) -> Result<Exit, String> {
     output::say(&format!("{function} {end} after {} ms", invoked.took.as_millis()));
     output::show(&format!("{}\n", String::from_utf8_lossy(&invoked.body)));
     let logs = format!("weir logs {function} --request {}", invoked.request_id);
-    output::next(&[(&logs, "everything that it wrote")]);
+    output::next(&[(&logs, "the function's log")]);
     Ok(if invoked.failed { Exit::Failed } else { Exit::Done })
 }
 
-/// Reads `--payload`: JSON, or the file behind `file://` or `fileb://`.
+/// Reads the value of `--payload`: JSON, or a file after `file://` or `fileb://`.
 fn read_payload(payload: &str) -> Result<Vec<u8>, String> {
     let file = payload.strip_prefix("file://").or_else(|| payload.strip_prefix("fileb://"));
     if let Some(file) = file {

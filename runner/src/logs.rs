@@ -1,7 +1,7 @@
-//! `weir logs`: what a function wrote, joined by request id.
+//! `weir logs`: shows the log of a function, by request id if wanted.
 //!
-//! Reads the log files of `weir up`, also when nothing runs. The times in them are of this machine's
-//! clock, by which a function waits and is timed out, and not of the store's.
+//! Reads the log files of `weir up`, even when it does not run. Their times are of this machine's
+//! clock, which also measures the timeouts of functions; the store's clock may differ.
 
 mod rotated;
 
@@ -18,21 +18,21 @@ use client::exit::Exit;
 use client::output::{self, Output};
 use client::running::{Look, match_function};
 
-/// How often the file is looked at with `--follow`.
+/// Interval at which `--follow` checks the file.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// What to show.
+/// Arguments of `weir logs`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir logs CountersFunction\n  weir logs archive --follow\n  weir logs archive --request 6c1f0d9c-7d8b-4b6e-9f5f-1f0d9c7d8b4b\n\nTimes are of this machine's clock, also after `weir clock advance`; `weir clock show` has the store's, by which records are timed and items expire"
+    after_help = "Examples:\n  weir logs CountersFunction\n  weir logs archive --follow\n  weir logs archive --request 6c1f0d9c-7d8b-4b6e-9f5f-1f0d9c7d8b4b\n\nTimes are by this machine's clock, even after `weir clock advance`; stream records and expiry use the store's clock (`weir clock show`)"
 )]
 pub struct LogsArguments {
-    /// The function's name; `Function` at its end may be left out
+    /// The function's logical id or name; a trailing `Function` may be omitted
     pub function: String,
-    /// Go on as more is written, until Ctrl-C
+    /// Show new lines as they are written, until Ctrl-C
     #[arg(long)]
     pub follow: bool,
-    /// Only the lines of one invocation
+    /// Show the lines of this request id only
     #[arg(long, value_name = "ID")]
     pub request: Option<String>,
     /// The data folder of `weir up` [default: the running one's, or .weir/up]
@@ -40,7 +40,8 @@ pub struct LogsArguments {
     pub directory: Option<PathBuf>,
 }
 
-/// The data folder that is meant; also that of a `weir up` that was killed.
+/// Returns the data folder: that of the flag, or of the `weir up` of this folder, even if it was
+/// killed.
 pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(
         || {
@@ -51,14 +52,15 @@ pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     )
 }
 
-/// Shows the lines, for programs with their parts.
+/// Shows the lines; JSON has their parts.
 ///
 /// # Errors
-/// When there is no such log, or one document would have to have no end.
+/// When there is no such log, or one JSON document would never end.
 pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, String> {
     if arguments.follow && output == Output::Json {
         return Err(
-            "--follow has no end, and so is no JSON document: write --output ndjson".to_owned()
+            "--follow never ends, so its output cannot be one JSON document: use --output ndjson"
+                .to_owned(),
         );
     }
     let directory = data_folder(arguments.directory.as_deref());
@@ -71,7 +73,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
     let name = &log_of(&arguments.function, names(&folder), &not_run)?;
     if let Some(advanced) = endpoint::advanced(&store).await {
         output::say(&format!(
-            "times are of this machine's clock; the store's is {} ahead of it",
+            "times are by this machine's clock; the store's clock is {} ahead",
             advanced.words()
         ));
     }
@@ -83,7 +85,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         output::show(&lines.take(&log.read_once().map_err(failed)?));
         return match &arguments.request {
             Some(id) if lines.found == 0 => Err(format!(
-                "no line of the request `{id}` is in `{}`, nor in the log before it; the id stands behind `RequestId:` in `weir logs {name}`",
+                "request `{id}` has no line in `{}` or the log before it; `weir logs {name}` shows ids after `RequestId:`",
                 path.display()
             )),
             _ => {
@@ -97,21 +99,21 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         if bytes.is_empty() {
             tokio::time::sleep(PERIOD).await;
         } else {
-            // There may be another file behind it.
+            // The log may have been rotated.
             output::show(&lines.take(&bytes));
         }
     }
 }
 
-/// The lines of a function that are wanted, as they are shown.
+/// Selects and formats the lines of a function.
 struct Lines<'a> {
     function: &'a str,
-    /// The id of the only invocation that is wanted, as it stands in its lines.
+    /// The request id of the only wanted invocation, as its lines contain it.
     request: Option<String>,
     output: Output,
-    /// Lines that were wanted.
+    /// Number of lines that matched.
     found: u64,
-    /// The members of a document, which is shown as a whole.
+    /// The lines of a JSON document, which is shown as a whole.
     held: Vec<Value>,
 }
 
@@ -121,7 +123,7 @@ impl<'a> Lines<'a> {
         Self { function, request, output, found: 0, held: Vec::new() }
     }
 
-    /// What is shown of these bytes.
+    /// Returns the output for these bytes.
     fn take(&mut self, bytes: &[u8]) -> String {
         let mut shown = String::new();
         for line in String::from_utf8_lossy(bytes).lines() {
@@ -142,7 +144,7 @@ impl<'a> Lines<'a> {
         shown
     }
 
-    /// What is shown when there are no more lines.
+    /// Returns the output after the last line.
     fn end(self) -> String {
         match self.output {
             Output::Json => format!("{}\n", Value::Array(self.held)),
@@ -151,8 +153,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A line's parts: the time and the request stand before what the function wrote, and no request
-/// is `-`.
+/// Splits a line into time, request id (`-` is none) and what the function wrote.
 fn parts(function: &str, line: &str) -> Value {
     let known = line.split_once(' ').and_then(|(time, rest)| {
         let (request, rest) = rest.split_once(' ')?;
@@ -167,10 +168,10 @@ fn parts(function: &str, line: &str) -> Value {
     }
 }
 
-/// The name of the log of a function that is named by its name, or its name without `Function`.
+/// Returns the name of the log of a function, given with or without a trailing `Function`.
 ///
 /// # Errors
-/// When it has none: it does not run here, or there is no such function.
+/// When there is no such function, or it does not run here and has no log.
 fn log_of(
     wanted: &str,
     logs: Result<Vec<String>, String>,
@@ -184,15 +185,13 @@ fn log_of(
     let elsewhere: Vec<&str> = not_run.keys().map(String::as_str).collect();
     let meant = match_function(wanted, &elsewhere).ok();
     if let Some((id, reason)) = meant.and_then(|id| Some((id, not_run.get(id)?))) {
-        return Err(format!(
-            "`{id}` is in the template and does not run here, so it has no log: {reason}"
-        ));
+        return Err(format!("`{id}` does not run here, so it has no log: {reason}"));
     }
     logs?;
     match elsewhere.as_slice() {
         [] => Err(unknown),
         names => {
-            Err(format!("{unknown}; without a log, as they do not run here: {}", names.join(", ")))
+            Err(format!("{unknown}; these do not run here and have no log: {}", names.join(", ")))
         }
     }
 }
@@ -200,7 +199,7 @@ fn log_of(
 fn names(folder: &Path) -> Result<Vec<String>, String> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let folder = folder.display();
-        format!("there are no logs in `{folder}` ({error}); run `weir up`, or name its folder with --directory")
+        format!("no logs in `{folder}` ({error}); run `weir up`, or name its data folder with --directory")
     })?;
     let of = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".log")?;
@@ -217,7 +216,7 @@ mod tests {
         "2026-11-24T10:00:00.125Z r-1 START\n2026-11-24T10:00:01.000Z - two  words\nas it is\n";
 
     #[test]
-    fn lines_are_shown_as_they_stand_or_in_parts() {
+    fn lines_are_shown_unchanged_or_in_parts() {
         let parts = [
             json!({"function": "archive", "time": "2026-11-24T10:00:00.125Z", "request": "r-1", "line": "START"}),
             json!({"function": "archive", "time": "2026-11-24T10:00:01.000Z", "request": null, "line": "two  words"}),
@@ -237,7 +236,7 @@ mod tests {
             (Output::Json, Some("r-1"), one.as_str(), 1),
         ] {
             let mut lines = Lines::new("archive", request, output);
-            // They come in two pieces, such as those of two files.
+            // The log arrives in two pieces, as from two files.
             let (before, after) = LOG.as_bytes().split_at(LOG.find('\n').unwrap() + 1);
             let shown = lines.take(before) + &lines.take(after);
             assert_eq!(lines.found, found, "{output:?} {request:?}");
@@ -246,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn a_function_without_a_log_is_told_from_one_that_there_is_not() {
+    fn a_function_without_a_log_differs_from_an_unknown_one() {
         let reason = "container images are not run".to_owned();
         let not_run = BTreeMap::from([("ResizeFunction".to_owned(), reason)]);
         let none = BTreeMap::new();
         let logs = || Ok(vec!["ArchiveFunction".to_owned(), "CountersFunction".to_owned()]);
-        let no_logs = || Err("there are no logs in `x`".to_owned());
+        let no_logs = || Err("no logs in `x`".to_owned());
         for (wanted, logs, not_run, expected) in [
             ("archive", logs(), &not_run, Ok("ArchiveFunction")),
             (
@@ -259,7 +258,7 @@ mod tests {
                 logs(),
                 &not_run,
                 Err(
-                    "`ResizeFunction` is in the template and does not run here, so it has no log: container images are not run",
+                    "`ResizeFunction` does not run here, so it has no log: container images are not run",
                 ),
             ),
             (
@@ -267,22 +266,22 @@ mod tests {
                 no_logs(),
                 &not_run,
                 Err(
-                    "`ResizeFunction` is in the template and does not run here, so it has no log: container images are not run",
+                    "`ResizeFunction` does not run here, so it has no log: container images are not run",
                 ),
             ),
-            ("other", no_logs(), &not_run, Err("there are no logs in `x`")),
+            ("other", no_logs(), &not_run, Err("no logs in `x`")),
             (
                 "other",
                 logs(),
                 &none,
-                Err("there is no function `other`; there are: ArchiveFunction, CountersFunction"),
+                Err("unknown function `other`; functions are: ArchiveFunction, CountersFunction"),
             ),
             (
                 "other",
                 logs(),
                 &not_run,
                 Err(
-                    "there is no function `other`; there are: ArchiveFunction, CountersFunction; without a log, as they do not run here: ResizeFunction",
+                    "unknown function `other`; functions are: ArchiveFunction, CountersFunction; these do not run here and have no log: ResizeFunction",
                 ),
             ),
         ] {
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_end_is_no_document() {
+    async fn an_endless_output_is_not_one_document() {
         let folder = tempfile::tempdir().unwrap();
         let arguments = LogsArguments {
             function: "archive".to_owned(),
@@ -301,6 +300,6 @@ mod tests {
             directory: Some(folder.path().to_owned()),
         };
         let said = run(&arguments, Output::Json).await.unwrap_err();
-        assert!(said.ends_with("write --output ndjson"), "{said}");
+        assert!(said.ends_with("use --output ndjson"), "{said}");
     }
 }

@@ -1,7 +1,6 @@
-//! `weir partitions`: what a table's partitions hold, which keys are hot, and splitting one.
+//! `weir partitions`: shows the partitions and hot keys of a table, and splits a partition.
 //!
-//! Partitions are the store's; this only asks over its admin endpoint, so it knows no real
-//! DynamoDB.
+//! It uses the local store's admin endpoint, so it does not work on DynamoDB.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use client::exit::Exit;
 use client::output::{self, Output};
 use client::partitions::{describe, members, split};
 
-/// What to do with partitions.
+/// Arguments of `weir partitions`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir partitions show votes\n  weir partitions hot votes\n  weir partitions split votes --partition 2 --at 10000000000000000000\n  weir partitions split votes"
@@ -25,10 +24,10 @@ pub struct PartitionsArguments {
     pub endpoint: Option<String>,
 }
 
-/// What to do with partitions.
+/// Actions of `weir partitions`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PartitionsAction {
-    /// Show what each partition of a table holds and how hot it is
+    /// Show the size and traffic of each partition of a table
     Show {
         /// The table
         table: String,
@@ -38,7 +37,7 @@ pub enum PartitionsAction {
         /// The table
         table: String,
     },
-    /// Split a partition: the largest, where its bytes halve, unless said otherwise
+    /// Split a partition [default: the largest, into halves of equal size]
     Split {
         /// The table
         table: String,
@@ -106,7 +105,7 @@ fn show_hot(described: &Value, output: Output) {
     output::rows(output, &headings, &rows);
 }
 
-/// A row for each object, with the members that the headings name.
+/// Writes a row for each object, with the members that the headings name.
 fn write_rows(output: Output, headings: &[&str], objects: &[Value]) {
     let row = |object: &Value| {
         let cell = |heading: &&str| object.get(heading.replace(' ', "_")).cloned();

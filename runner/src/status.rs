@@ -1,6 +1,7 @@
-//! `weir status`: how far each mapping has got, shard by shard.
+//! `weir status`: shows the progress of each mapping, shard by shard.
 //!
-//! `weir up` keeps a small file with it; this reads that file, so it costs a running system nothing.
+//! `weir up` writes it to a small file; this module reads that file, so it adds no load to the
+//! system.
 
 pub(crate) mod hindrance;
 mod settled;
@@ -23,44 +24,45 @@ use template::Absent;
 
 use self::settled::{Look, Settling};
 
-/// How often the file is written.
+/// Interval at which `weir up` writes the file.
 const PERIOD: Duration = Duration::from_millis(500);
-/// A shard whose end was last seen so long ago, in milliseconds, is not caught up: that is twenty reads
-/// of an idle shard on AWS, and more here, so its next read waits for an answer.
+/// A shard whose end was last seen longer ago, in milliseconds, is not caught up: its next read has
+/// no answer yet. This is the time of twenty reads of an idle shard on AWS, and of more here.
 const TIP_MS_MAX: u64 = 5_000;
-/// How long `--exit-code` waits for a look that tells of the time after it was said. A shard that
-/// has nothing is read some times in a second, and one that cannot be read every 10 s.
+/// How long `--exit-code` waits for a status that is newer than the command. An idle shard is read
+/// several times a second, an unreachable one every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// The file below the data folder.
 const FILE: &str = "status.json";
 
-/// What to show.
+/// Arguments of `weir status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up since `weir up` began and not redriven, or were lost. A function that accepts `not-run-here` is passed over, and so is a mapping with `Enabled: false`\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # exit code 3 while records wait\n\n--exit-code: 3 when records wait, a shard is blocked, a mapping has ended or does not run here, or records were lost or were discarded since `weir up` started and not redriven. Functions that accept `not-run-here` and mappings with `Enabled: false` are ignored\n\n\"discarded\" counts a mapping's records: it is on the first row of the mapping and empty (null) on the others, so that sums are right"
 )]
 pub struct StatusArguments {
-    /// End with 3 when a shard has records that wait, or stands still, or records were given up;
-    /// looks until all that was written before is told of, for a second or so
+    /// Exit with 3 when records wait or were discarded, or a shard is blocked; waits about a second
+    /// until all earlier writes are accounted for
     #[arg(long)]
     pub exit_code: bool,
 }
 
-/// Forgets what an earlier run wrote: it says nothing of this one.
+/// Deletes the status of an earlier run, which says nothing about this one.
 pub(crate) fn forget(directory: &Path) {
-    // What is not there is forgotten; what cannot be removed is overwritten at once.
+    // If the file cannot be removed, `keep` overwrites it at once.
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 
-/// Keeps the file up to date; never ends by itself.
+/// Keeps the file up to date; never returns.
 pub(crate) async fn keep(system: &System, directory: &Path) {
     let path = directory.join(FILE);
     let part = path.with_extension("json.part");
     let mut is_told = false;
     loop {
         let text = format!("{}\n", describe(system));
-        // A reader sees the old file or the new one. What cannot be written now is tried again.
+        // A rename replaces the file atomically for readers. A failed write is retried in the next
+        // period.
         let written = match tokio::fs::write(&part, &text).await {
             Ok(()) => tokio::fs::rename(&part, &path).await,
             failed => failed,
@@ -69,7 +71,7 @@ pub(crate) async fn keep(system: &System, directory: &Path) {
             && !is_told
         {
             tracing::warn!(
-                "cannot write `{}`: {error}; `weir status` and `weir streams explain` do not know what happens meanwhile",
+                "cannot write `{}`: {error}; until it can, `weir status` and `weir streams explain` show an old state",
                 path.display()
             );
         }
@@ -78,19 +80,19 @@ pub(crate) async fn keep(system: &System, directory: &Path) {
     }
 }
 
-/// Milliseconds since 1970 by the machine's clock.
+/// Returns milliseconds since 1970 by the machine's clock.
 fn machine_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn describe(system: &System) -> Value {
-    // All that is told is from between these two moments.
+    // The whole status is from between these two moments.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
         let totals = &status.totals;
-        // Where a mapping has ended, nothing waits for an answer.
+        // An ended mapping waits for no answer.
         let tick_ms = if end.is_some() { 0 } else { tick_ms };
         json!({
             "mapping": name,
@@ -104,7 +106,7 @@ fn describe(system: &System) -> Value {
             "totals": {
                 "read": totals.read, "filtered": totals.filtered, "done": totals.done,
                 "invocations": totals.invocations, "failures": totals.failures,
-                "given_up": totals.given_up, "gaps": totals.gaps,
+                "discarded": totals.given_up, "gaps": totals.gaps,
             },
             "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
         })
@@ -164,7 +166,7 @@ fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
     }
 }
 
-/// How many records wait for each mapping that has some, as the file says it.
+/// Returns the number of waiting records of each mapping that has some, from the file.
 pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
     let status = read(directory).unwrap_or_default();
     let of_shard = |shard: &Value| {
@@ -178,7 +180,7 @@ pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
     list(&status, "mappings").iter().map(of_mapping).filter(|(_, count)| *count > 0).collect()
 }
 
-/// The status of a running system, as its file says it.
+/// Returns the last status that the file has, of a running or ended system.
 pub(crate) fn read(directory: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
     serde_json::from_str(&text).ok()
@@ -211,9 +213,9 @@ fn last(directory: &Path) -> Result<Value, String> {
     Ok(status)
 }
 
-/// Notes how many of the records that a mapping gave up were brought to its function since.
+/// Adds to the status how many discarded records of each mapping were redriven since.
 fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Redriven>) {
-    let given_up = |it: &Value| it.pointer("/totals/given_up").and_then(Value::as_u64);
+    let given_up = |it: &Value| it.pointer("/totals/discarded").and_then(Value::as_u64);
     if list(status, "mappings").iter().all(|mapping| given_up(mapping).unwrap_or(0) == 0) {
         return;
     }
@@ -222,7 +224,7 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
     for mapping in mappings.into_iter().flatten() {
         let own = mapping.get("mapping").and_then(Value::as_str);
         let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
-        // Where the journal does not reach back to all of it, what is redriven of the rest is unknown.
+        // If the journal lacks some discarded records, the number of their redrives is unknown.
         let has_all = given_up(mapping) == Some(own.given_up);
         let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
@@ -231,15 +233,15 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
     }
 }
 
-/// Looks until it is clear whether all that was written before now was worked off, with all that
-/// functions made of it. What waits or went wrong is an answer at once.
+/// Polls the status until it is certain that all earlier writes, and what functions wrote because
+/// of them, are processed. Returns at once if a record waits or something failed.
 fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
     let began = Instant::now();
     let mut settling = Settling::asked_at(machine_ms());
     loop {
         let is_over = began.elapsed() > SETTLE_MAX;
         let status = match last(directory) {
-            // `weir up` writes it when it has begun, which may be in this moment.
+            // `weir up` writes the file right after its start.
             Err(_) if !is_over => {
                 std::thread::sleep(PERIOD / 10);
                 continue;
@@ -253,38 +255,48 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
         if is_over {
             shown.is_well = false;
             let why = match settling.unread(&status).as_slice() {
-                [] => "records come all the time".to_owned(),
-                unread => format!("not every shard was read again: {}", unread.join(", ")),
+                [] => "new records keep arriving".to_owned(),
+                unread => {
+                    format!("these mappings have not read every shard again: {}", unread.join(", "))
+                }
             };
             let seconds = SETTLE_MAX.as_secs();
-            shown.remarks.push(format!("still not at rest after {seconds} s: {why}"));
+            shown.remarks.push(format!("not settled after {seconds} s: {why}"));
             return Ok(shown);
         }
         std::thread::sleep(PERIOD / 10);
     }
 }
 
-const HEADINGS: [&str; 8] =
-    ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "given up", "checkpoint"];
+const HEADINGS: [&str; 8] = [
+    "mapping",
+    "shard",
+    "state",
+    "waiting",
+    "lag ms",
+    "failed attempts",
+    "discarded",
+    "checkpoint",
+];
 
-/// The state of a mapping that runs no more, and of its shards.
+/// The state of an ended mapping and of its shards.
 const ENDED: &str = "ended";
 
-/// The state of a mapping with `Enabled: false`, as AWS calls it.
+/// The state of a mapping with `Enabled: false`; AWS uses the same word.
 const DISABLED: &str = "disabled";
 
-/// Whether a mapping is disabled in a running system.
+/// Returns whether a mapping is disabled in the running system.
 pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
     let is_it = |it: &Value| it.get("mapping").and_then(Value::as_str) == Some(mapping);
     list(status, "disabled").iter().any(is_it)
 }
 
-/// What a status shows, and whether nothing is wrong and nothing waits.
+/// The rows and remarks of a status, and whether all is well: no failure and no waiting record.
 struct Shown {
     rows: Vec<Vec<Value>>,
     remarks: Vec<String>,
     is_well: bool,
-    /// Whether a mapping has not listed its shards yet, as when it begins: nothing is known of it.
+    /// Whether a mapping has not listed its shards yet, as right after its start.
     is_early: bool,
 }
 
@@ -297,7 +309,7 @@ fn show(status: &Value, output: Output) -> Shown {
         let of = |name: &str| disabled.get(name).and_then(Value::as_str).unwrap_or_default();
         shown.rows.push(row_without_shards(of("mapping"), DISABLED));
         shown.remarks.push(format!(
-            "{}: it is disabled, as the template has it: nothing is read for `{}`",
+            "{}: disabled in the template (`Enabled: false`), so nothing is read for `{}`",
             of("mapping"),
             of("function")
         ));
@@ -310,7 +322,7 @@ fn show(status: &Value, output: Output) -> Shown {
         shown.is_well &= of("accepted") == json!(true);
         let text = |name: &str| of(name).as_str().unwrap_or_default().to_owned();
         shown.remarks.push(format!(
-            "{}: it does not run here, nothing invokes `{}`: {}",
+            "{}: does not run here, so no stream invokes `{}`: {}",
             text("mapping"),
             text("function"),
             text("reason")
@@ -319,19 +331,19 @@ fn show(status: &Value, output: Output) -> Shown {
     shown
 }
 
-const KEPT: &str = "`weir streams explain RECORD` says where they are kept";
+const KEPT: &str = "`weir streams explain RECORD` shows where they are kept";
 
-/// What a mapping did not bring to its function, since it began.
+/// What a mapping has not delivered since it started.
 struct Lost {
-    /// Records.
+    /// Number of discarded records.
     given_up: u64,
-    /// Of those, the ones that were redriven, and done.
+    /// How many of them were redriven and processed.
     redriven: u64,
-    /// How often records were trimmed unread.
+    /// How often records were trimmed before they were read.
     gaps: u64,
 }
 
-/// What is shown of a mapping that reads nothing.
+/// Returns the row of a mapping without shards.
 fn row_without_shards(mapping: &str, state: &str) -> Vec<Value> {
     let mut row = vec![json!(mapping), Value::Null, json!(state)];
     row.resize(HEADINGS.len(), Value::Null);
@@ -345,9 +357,9 @@ impl Shown {
             let total = mapping.pointer(&format!("/totals/{what}"));
             total.and_then(Value::as_u64).unwrap_or(0)
         };
-        let (given_up, gaps) = (total("given_up"), total("gaps"));
+        let (given_up, gaps) = (total("discarded"), total("gaps"));
         let redriven = total("redriven").min(given_up);
-        // It is counted for the mapping: on each of its rows, a sum over rows would be wrong.
+        // The count is per mapping, so only its first row has it; sums over rows are then right.
         let mut untold = Some(given_up);
         let shards = list(mapping, "shards");
         let has_ended = mapping.get("ended") == Some(&json!(true));
@@ -359,11 +371,11 @@ impl Shown {
             let of = |name: &str| shard.get(name).cloned().unwrap_or_default();
             let mut state = of("state");
             self.is_well &= matches!(state.as_str(), Some("caught up" | "done"));
-            // Whatever is read no more is no state to rely on.
+            // The state of a shard is meaningless once its mapping has ended.
             if has_ended && state != "done" {
                 state = json!(ENDED);
             }
-            // Shards that are over are history, and there are many after a day.
+            // Ended shards are history, and a day makes many of them.
             if output == Output::Table && state == "done" {
                 continue;
             }
@@ -382,7 +394,7 @@ impl Shown {
         self.remark(mapping, name.as_str().unwrap_or_default(), &lost);
     }
 
-    /// What no single shard tells.
+    /// Adds the remarks about a mapping as a whole.
     fn remark(&mut self, mapping: &Value, name: &str, lost: &Lost) {
         let Lost { given_up, redriven, gaps } = *lost;
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);
@@ -395,27 +407,27 @@ impl Shown {
         }
         if mapping.get("unsaved") == Some(&json!(true)) {
             self.remarks.push(format!(
-                "{name}: it reads nothing before the positions at which it begins are on disk; the log says what keeps them from it"
+                "{name}: reading starts once the starting positions are on disk; the log of `weir up` shows why they are not"
             ));
         }
         if ended {
             let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
             self.remarks.push(format!(
-                "{name}: it runs no more: {why}; what it did is kept, and `weir up`, started again, goes on behind that"
+                "{name}: it has ended: {why}; its checkpoint is kept, and `weir up` resumes there after a restart"
             ));
         }
         if given_up > 0 {
             let were = output::counted(given_up, "record was", "records were");
             let rest = match given_up - redriven {
-                0 => "all of them were redriven, and done".to_owned(),
+                0 => "all of them were redriven and processed".to_owned(),
                 _ if redriven == 0 => KEPT.to_owned(),
-                left => format!("{redriven} redriven and done, {left} not; {KEPT}"),
+                left => format!("{redriven} redriven and processed, {left} not; {KEPT}"),
             };
-            self.remarks.push(format!("{name}: {were} given up since `weir up` began; {rest}"));
+            self.remarks.push(format!("{name}: {were} discarded since `weir up` began; {rest}"));
         }
         if gaps > 0 {
             self.remarks.push(format!(
-                "{name}: records were LOST {} since it began; the stream had trimmed them unread",
+                "{name}: records were LOST {} since it started: the stream trimmed them before they were read",
                 output::counted(gaps, "time", "times")
             ));
         }
@@ -435,7 +447,7 @@ pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 mod tests {
     use super::*;
 
-    /// A mapping with one shard, with members changed.
+    /// Returns a mapping with one shard, with members changed.
     fn status(state: &str, totals: &Value, not_run: &Value) -> Value {
         json!({
             "mappings": [{
@@ -451,35 +463,35 @@ mod tests {
         let none = json!([]);
         let absent = |accepted: bool| json!([{"mapping": "H", "function": "Hello", "reason": "Node", "accepted": accepted}]);
         for (state, totals, not_run, is_well, said) in [
-            ("caught up", json!({"given_up": 0, "gaps": 0}), &none, true, None),
+            ("caught up", json!({"discarded": 0, "gaps": 0}), &none, true, None),
             ("done", json!({}), &none, true, None),
             ("working", json!({}), &none, false, None),
             ("retrying", json!({}), &none, false, None),
-            ("caught up", json!({"given_up": 2}), &none, false, Some("2 records were given up")),
+            ("caught up", json!({"discarded": 2}), &none, false, Some("2 records were discarded")),
             (
                 "caught up",
-                json!({"given_up": 1, "redriven": 0}),
+                json!({"discarded": 1, "redriven": 0}),
                 &none,
                 false,
-                Some("1 record was given up since `weir up` began; `weir streams"),
+                Some("1 record was discarded since `weir up` began; `weir streams"),
             ),
             (
                 "caught up",
-                json!({"given_up": 3, "redriven": 2}),
+                json!({"discarded": 3, "redriven": 2}),
                 &none,
                 false,
-                Some("2 redriven and done, 1 not"),
+                Some("2 redriven and processed, 1 not"),
             ),
             (
                 "caught up",
-                json!({"given_up": 3, "redriven": 3}),
+                json!({"discarded": 3, "redriven": 3}),
                 &none,
                 true,
                 Some("all of them were redriven"),
             ),
             ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 time since")),
-            ("caught up", json!({}), &absent(false), false, Some("nothing invokes `Hello`: Node")),
-            ("caught up", json!({}), &absent(true), true, Some("nothing invokes `Hello`: Node")),
+            ("caught up", json!({}), &absent(false), false, Some("no stream invokes `Hello`: Node")),
+            ("caught up", json!({}), &absent(true), true, Some("no stream invokes `Hello`: Node")),
         ] {
             let status = status(state, &totals, not_run);
             let shown = show(&status, Output::Json);
@@ -513,10 +525,10 @@ mod tests {
     }
 
     #[test]
-    fn redrives_are_counted_where_something_was_given_up() {
-        let mut none = status("caught up", &json!({"given_up": 0}), &json!([]));
-        note_redrives(&mut none, || unreachable!("nothing was given up"));
-        let mut some = status("caught up", &json!({"given_up": 2}), &json!([]));
+    fn redrives_are_counted_only_if_records_were_discarded() {
+        let mut none = status("caught up", &json!({"discarded": 0}), &json!([]));
+        note_redrives(&mut none, || unreachable!("nothing was discarded"));
+        let mut some = status("caught up", &json!({"discarded": 2}), &json!([]));
         for (given_up, is_well) in [(2, true), (1, false), (3, false)] {
             let own = Redriven { given_up, done: 2 };
             note_redrives(&mut some, || [("M".to_owned(), own)].into());
@@ -536,11 +548,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mapping_gave_up_is_told_once() {
+    fn discarded_records_are_counted_once_per_mapping() {
         let shard = |state: &str| json!({"id": "s", "state": state, "waiting": 0});
         let status = json!({"mappings": [
             {
-                "mapping": "M", "described": true, "totals": {"given_up": 2},
+                "mapping": "M", "described": true, "totals": {"discarded": 2},
                 "shards": [shard("done"), shard("caught up"), shard("caught up")],
             },
             {"mapping": "N", "described": true, "totals": {}, "shards": [shard("caught up")]},
@@ -558,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_that_has_ended_or_whose_shards_are_not_known_is_not_well() {
+    fn a_mapping_that_ended_or_knows_no_shards_is_a_failure() {
         for members in [
             json!({"described": false}),
             json!({"described": true, "unavailable": "x"}),

@@ -1,6 +1,6 @@
-//! `weir up`: the template, running until Ctrl-C, on data that is still there the next time.
+//! `weir up`: runs the template until Ctrl-C, on data that persists.
 //!
-//! What it runs is in `system`; this is only the beginning and the end.
+//! `system` runs it; this module starts and ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,63 +17,63 @@ use local::system::{Options, System};
 use operations::archive::maintenance;
 use template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
 
-/// Where the Invoke API listens if nothing else is said.
+/// Default port of the Invoke API.
 pub(crate) const INVOKE_PORT: u16 = 9001;
 
-/// Where the store listens if nothing else is said.
+/// Default port of the store.
 const STORE_PORT: u16 = 8000;
 
-/// How to run the template.
+/// Arguments of `weir up`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other\n  weir up --chaos 42\n  weir up --store aws --region eu-west-1                # functions here, tables on AWS\n  weir up --invoke-url http://127.0.0.1:9000            # functions run by cargo lambda watch"
+    after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other\n  weir up --chaos 42\n  weir up --store aws --region eu-west-1                # functions on this machine, tables on AWS\n  weir up --invoke-url http://127.0.0.1:9000            # functions run by cargo lambda watch"
 )]
 pub struct UpArguments {
-    /// The port of the local store; 0 takes a free one [default: 8000]
+    /// Port of the local store; 0 for a free one [default: 8000]
     #[arg(long)]
     pub port: Option<u16>,
-    /// The port of the S3 endpoint; 0 takes a free one
+    /// Port of the S3 endpoint; 0 for a free one
     #[arg(long, default_value_t = 9090)]
     pub s3_port: u16,
-    /// The port of Lambda's Invoke API; 0 takes a free one [default: 9001, or a free one with --port 0]
+    /// Port of Lambda's Invoke API; 0 for a free one [default: 9001, or a free one with --port 0]
     #[arg(long)]
     pub invoke_port: Option<u16>,
-    /// Where the data is kept
+    /// Data folder
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
     pub directory: PathBuf,
-    /// Deliver each batch that succeeded a second time, as Lambda may
+    /// Deliver each successful batch a second time, as Lambda may
     #[arg(long)]
     pub duplicate_deliveries: bool,
-    /// Make faults around every mapping, decided by this seed: duplicates, late and split batches,
+    /// Inject faults with this seed around every mapping: duplicates, delayed and split batches,
     /// crashes before the checkpoint, expired iterators, slow and throttled functions
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u64>,
-    /// The store: the local one, or DynamoDB's tables as they are deployed
+    /// The store: the local one, or the deployed tables in DynamoDB
     #[arg(long, value_enum, default_value_t = StoreChoice::Local)]
     pub store: StoreChoice,
-    /// The region of ARNs, and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
+    /// Region of ARNs and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
     #[arg(long)]
     pub region: Option<String>,
-    /// Whether the local store only counts requests beyond the throughput of their table, or
-    /// throttles them as DynamoDB does [default: count]
+    /// What the local store does with requests beyond a table's throughput: count them, or throttle
+    /// them as DynamoDB does [default: count]
     #[arg(long, value_enum)]
     pub throughput: Option<Throughput>,
-    /// Have functions run by who answers at this address, such as `cargo lambda watch`, instead of
-    /// starting them
+    /// Send invocations to this address, such as `cargo lambda watch`, instead of starting the
+    /// functions
     #[arg(long, value_name = "URL", value_parser = invoke_address)]
     pub invoke_url: Option<String>,
-    /// Accept requests for this host beside localhost, at every endpoint; may be repeated
+    /// Accept requests for this host besides localhost, at every endpoint; repeatable
     #[arg(long, value_name = "NAME")]
     pub allow_host: Vec<String>,
-    /// Accept requests of pages of this origin, such as http://localhost:3000, at every endpoint; may
-    /// be repeated
+    /// Accept requests of web pages of this origin, such as http://localhost:3000, at every
+    /// endpoint; repeatable
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
 }
 
 impl UpArguments {
-    /// The region that was asked for. A local store keeps its tables under one region, so the
-    /// environment's, which other tools need, does not move it.
+    /// Returns the region that the user chose. A local store keeps its tables under one region, so
+    /// it ignores the environment's, which other tools need.
     pub(crate) fn chosen_region(&self) -> Option<String> {
         let from_environment = || match self.store {
             StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
@@ -82,7 +82,7 @@ impl UpArguments {
         self.region.clone().or_else(from_environment)
     }
 
-    /// The hosts and origins that the endpoints accept.
+    /// Returns the hosts and origins that the endpoints accept.
     fn allowed(&self) -> Result<AllowList, String> {
         AllowList::new(&self.allow_host, &self.allow_origin).map_err(|error| error.to_string())
     }
@@ -95,30 +95,30 @@ impl UpArguments {
         self.port.unwrap_or(STORE_PORT)
     }
 
-    /// Flags that are right each for itself, and not beside each other.
+    /// Validates combinations of flags that are valid one by one.
     ///
     /// # Errors
-    /// Which flags they are, and what to write instead.
+    /// Names the flags and what to write instead.
     pub(crate) fn check_together(&self) -> Result<(), String> {
         self.check_store_is_here()?;
         self.check_ports_differ()?;
         self.allowed().map(drop)
     }
 
-    /// What only a local store heeds is not asked of AWS.
+    /// Refuses flags of the local store with `--store aws`.
     fn check_store_is_here(&self) -> Result<(), String> {
         let of_local =
             [("--port", self.port.is_some()), ("--throughput", self.throughput.is_some())];
         let flag = of_local.iter().find(|(_, said)| *said && self.store == StoreChoice::Aws);
         match flag {
             Some((flag, _)) => Err(format!(
-                "{flag} is of the local store, and --store aws starts none: leave out one of the two"
+                "{flag} configures the local store, which --store aws does not start: remove one of them"
             )),
             None => Ok(()),
         }
     }
 
-    /// One port for two endpoints would be told as one that another process has.
+    /// Refuses equal ports: the bind error would wrongly blame another process.
     fn check_ports_differ(&self) -> Result<(), String> {
         let store = match self.store {
             StoreChoice::Aws => 0,
@@ -138,33 +138,33 @@ impl UpArguments {
     }
 }
 
-/// The address of who runs the functions: a host and perhaps a port, without a path, as that is
-/// Lambda's.
+/// Parses the address of the process that runs the functions: a host and perhaps a port. Lambda's
+/// API sets the path.
 fn invoke_address(text: &str) -> Result<String, String> {
     let fault =
         |what: &str| Err(format!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
-    let Ok(uri) = text.parse::<http::Uri>() else { return fault("this is no address") };
+    let Ok(uri) = text.parse::<http::Uri>() else { return fault("not an address") };
     match uri.scheme_str() {
         Some("http") => {}
-        Some("https") => return fault("functions are not invoked over https"),
-        _ => return fault("this does not begin with http://"),
+        Some("https") => return fault("https is not supported"),
+        _ => return fault("it does not begin with http://"),
     }
-    let Some(authority) = uri.authority() else { return fault("this has no host") };
-    // The last colon of an address in brackets is not a port's.
+    let Some(authority) = uri.authority() else { return fault("it has no host") };
+    // The last colon of an address in brackets does not begin a port.
     let behind_host = authority.as_str().rsplit_once(authority.host()).map_or("", |parts| parts.1);
     if authority.host().is_empty() || authority.as_str().contains('@') {
-        return fault("this has no host");
+        return fault("it has no host");
     }
     if !behind_host.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
-        return fault("this has no port behind its colon");
+        return fault("it has no port after the colon");
     }
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return fault("this has a path, and which one is invoked is Lambda's to say");
+        return fault("it has a path, which Lambda's API sets");
     }
     Ok(text.to_owned())
 }
 
-/// Which store a template runs on.
+/// The store on which a template runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum StoreChoice {
     /// The store of this project, with its clock
@@ -174,21 +174,21 @@ pub enum StoreChoice {
     Aws,
 }
 
-/// What is run: where it is, and what its parameters were given.
+/// The template that is run: its file and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Template<'a> {
     /// The file.
     pub path: &'a Path,
     /// Its folder.
     pub folder: &'a Path,
-    /// The values of its parameters that are not by default.
+    /// The parameters that differ from their defaults.
     pub parameters: &'a BTreeMap<String, String>,
 }
 
-/// Runs until the process is asked to end.
+/// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// What cannot be started and what to do about it.
+/// What cannot be started, and how to fix it.
 pub async fn run(
     arguments: &UpArguments,
     stack: Stack,
@@ -208,17 +208,17 @@ pub async fn run(
     };
     refuse_beside_another()?;
     keep_from_watchers(Path::new(RUNNING_FILE))?;
-    // From here on Ctrl-C ends it in order, also while functions are still being compiled.
+    // From here on Ctrl-C shuts down in order, even while functions are compiled.
     let mut interrupted = tokio::spawn(interruption::requested());
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
-        _ = &mut interrupted => return Err("ended before everything had started".to_owned()),
+        _ = &mut interrupted => return Err("interrupted before everything had started".to_owned()),
     };
     if let Ok(store) = system.store() {
         store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
     }
     status::forget(&arguments.directory);
-    // Somebody may have started another one while functions were compiled.
+    // Another `weir up` may have started while functions were compiled.
     let written = refuse_beside_another()
         .and_then(|()| write_running(&system, arguments, template))
         .and_then(|()| write_environments(&system, arguments));
@@ -228,7 +228,7 @@ pub async fn run(
     }
     say_how_to_reach(&system, arguments);
     output::next(&[
-        ("weir streams explain --last", "why a function did, or did not, run"),
+        ("weir streams explain --last", "why a function ran or did not"),
         ("weir status", "how far each mapping has got"),
         ("weir clock advance 26h", "let a day pass"),
     ]);
@@ -236,14 +236,14 @@ pub async fn run(
         _ = &mut interrupted => {}
         () = status::keep(&system, &arguments.directory) => {}
     }
-    tracing::info!("ending when what is under way is done; Ctrl-C once more ends at once");
+    tracing::info!("shutting down after the running invocations; Ctrl-C again ends at once");
     let again = tokio::spawn(interruption::requested());
     let ended = tokio::select! {
         () = system.shutdown() => Ok(()),
-        // What was under way is delivered again at the next start, as after a crash.
-        _ = again => Err("ended before what was under way was done; it is delivered again at the next start".to_owned()),
+        // The next start delivers unfinished batches again, as after a crash.
+        _ = again => Err("interrupted during invocations; the next start delivers their batches again".to_owned()),
     };
-    // By now the file may be gone, or another run's, which goes on.
+    // The file may be gone by now, or belong to another run.
     let own = std::process::id();
     if Look::here().said().is_some_and(|said| said.process == own) {
         let _ = std::fs::remove_file(RUNNING_FILE);
@@ -251,7 +251,7 @@ pub async fn run(
     ended
 }
 
-/// Says what other tools need in their environment.
+/// Shows the environment variables that other tools need.
 fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
         tracing::info!("running; Ctrl-C ends it. In another terminal:");
@@ -261,7 +261,7 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
         );
         tracing::info!(
             "  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={region} AWS_DEFAULT_REGION={region}",
-            // The AWS command line and boto3 know the second name only.
+            // The AWS command line and boto3 read only AWS_DEFAULT_REGION.
             region = system.stack().region
         );
     } else {
@@ -269,11 +269,11 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     }
 }
 
-/// Other commands in this folder know one running system.
+/// Refuses a second `weir up` in a folder, because other commands expect one.
 fn refuse_beside_another() -> Result<(), String> {
     match Look::here() {
         Look::Running(other) => Err(format!(
-            "`weir up` (process {}) already runs in this folder, on {}; end it, or start this one in another folder with --template FILE",
+            "`weir up` (process {}) already runs in this folder, on {}; stop it, or start this one from another folder with --template FILE",
             other.process,
             other.directory.display()
         )),
@@ -281,13 +281,14 @@ fn refuse_beside_another() -> Result<(), String> {
     }
 }
 
-/// The tables whose streams go to a function that archives: one that has the bucket for it.
+/// Returns the tables whose streams a function archives; such a function has the variable of the
+/// archive's bucket.
 fn archived_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "ARCHIVE_BUCKET")
 }
 
-/// The bucket of the archive that is compacted and erased from, and what its objects' names begin
-/// with, as the function reads them from its environment.
+/// Returns the bucket and the key prefix of the archive that is compacted and erased from, which
+/// are variables of its function.
 fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
     let environment = &stack.functions.iter().find(of_id)?.environment;
@@ -295,12 +296,13 @@ fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
 }
 
-/// The tables whose streams go to the function of migrations: the one that has the control table.
+/// Returns the tables whose streams the migration function reads; that function has the variable of
+/// the control table.
 fn migrated_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "CONTROL_TABLE")
 }
 
-/// The tables whose streams go to a function that has an environment variable.
+/// Returns the tables whose streams go to a function with this environment variable.
 fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
     let is_meant = |mapping: &&EventSourceMapping| {
         let function = stack.function(&mapping.function);
@@ -316,7 +318,8 @@ fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
     tables.into_iter().collect()
 }
 
-/// Has git, and `cargo lambda watch`, which would compile anew at each change, not look at the data.
+/// Makes git and `cargo lambda watch` ignore the data; the latter would compile again at each
+/// change.
 fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
@@ -327,8 +330,8 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
 }
 
-/// Writes the variables of each function, as `cargo lambda watch --env-file` takes them, when
-/// something else runs the functions.
+/// Writes the variables of each function for `cargo lambda watch --env-file`, if another process
+/// runs the functions.
 fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), String> {
     if arguments.invoke_url.is_none() {
         return Ok(());
@@ -352,7 +355,7 @@ fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), St
     Ok(())
 }
 
-/// Says for other commands in this folder where the system can be reached.
+/// Writes the addresses of this system for other commands in this folder.
 fn write_running(
     system: &System,
     arguments: &UpArguments,
@@ -384,8 +387,8 @@ fn write_running(
             .filter(|absent| absent.what == Absent::Function)
             .map(|absent| (absent.resource.clone(), absent.reason.clone()))
             .collect(),
-        // One that cannot be found any more has no commands that read it.
-        // A path that is no text cannot stand in the file; then commands take no parameters from it.
+        // Without a path that can be resolved and written as text, commands take no parameters from
+        // this file.
         template: std::fs::canonicalize(template.path)
             .ok()
             .filter(|path| path.to_str().is_some())
@@ -394,7 +397,7 @@ fn write_running(
     };
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
-    // Whoever looks meanwhile finds the whole of it or nothing.
+    // A rename: a reader finds the whole file or none.
     let whole = path.with_extension("json.new");
     path.parent()
         .map_or(Ok(()), std::fs::create_dir_all)
@@ -409,19 +412,19 @@ mod tests {
     use template::{Context, read};
 
     #[test]
-    fn functions_are_invoked_at_an_address() {
+    fn the_address_of_invocations_is_validated() {
         for (text, wrong) in [
             ("http://127.0.0.1:9000", None),
             ("http://localhost:9000/", None),
             ("http://[::1]:9000", None),
             ("http://lambda.example", None),
             ("nonsense", Some("does not begin with http://")),
-            ("", Some("no address")),
+            ("", Some("not an address")),
             ("127.0.0.1:9000", Some("does not begin with http://")),
             ("localhost:9000", Some("does not begin with http://")),
-            ("https://127.0.0.1:9000", Some("not invoked over https")),
+            ("https://127.0.0.1:9000", Some("https is not supported")),
             ("ftp://127.0.0.1", Some("does not begin with http://")),
-            ("http://", Some("no address")),
+            ("http://", Some("not an address")),
             ("http://:9000", Some("no host")),
             ("http://127.0.0.1:", Some("no port")),
             ("http://127.0.0.1:0", Some("no port")),
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_that_are_archived_are_those_of_the_function_with_the_bucket() {
+    fn archived_tables_are_those_of_the_function_with_the_bucket() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
         let text = std::fs::read_to_string(path).unwrap();
         let stack = read("template.yaml", &text, &Context::default()).unwrap();

@@ -1,10 +1,10 @@
-"""A large fan: one origin with many copies is changed again and again while its job is under way.
+"""A large fan-out: changes one origin with many copies repeatedly while its job is in progress.
 
-Loads COPIES order lines of one product, renames the product, kills the function while the job is at
-work (--kills), renames it once more in the middle, creates copies meanwhile, and waits until every
-copy carries the last name. In the end the table is scanned: each copy must hold the values of its
-product, and the job must be done. Then the product is renamed once more, undisturbed, and the time
-until the job is done gives the copies per second. `docs/development/benchmarks.md` says how to run and read it.
+Loads COPIES order lines of one product, renames the product, kills the function while the job runs
+(--kills), renames the product again in the middle, creates copies meanwhile, and waits until every
+copy has the last name. Finally it scans the table: each copy must have the values of its product, and
+the job must be done. Then it renames the product once more without disturbance; the time until the job
+is done gives the copies per second. `docs/development/benchmarks.md` explains how to run and read it.
 """
 
 import argparse
@@ -20,8 +20,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_data"
 
 from running import WEIR, Running  # noqa: E402
 
-# Requests per second at 16 connections (`load-generator --ceiling`, `echo`) from which on a machine is quiet:
-# what nothing disturbs makes that many on two cores.
+# Requests per second at 16 connections (`load-generator --ceiling`, `echo`) of a machine that is otherwise idle:
+# measured on two cores.
 QUIET = 120_000
 LOAD_GENERATOR = WEIR.with_name("load-generator")
 PRODUCT = {"productID": {"N": "1"}}
@@ -45,8 +45,8 @@ def is_done_with(weir, name):
 
 
 def watch_job(weir):
-    """Gives what asks for the job again and again by one request that is signed once: boto3 takes two
-    milliseconds of a core for each, which the job would lack."""
+    """Returns a function that reads the job by repeating one signed request: boto3 takes two milliseconds
+    of CPU time for each, which the job would lack."""
     taken = []
     take = lambda request, **_: taken.append(request)  # noqa: E731
     weir.dynamodb.meta.events.register("before-send.dynamodb.GetItem", take)
@@ -68,7 +68,7 @@ def watch_job(weir):
 
 
 def count_of(weir, **filtered):
-    """How many copies there are, counted by the store: a million of them are too many to carry here."""
+    """Returns the number of copies, counted by the store: a million is too much to transfer."""
     pages = weir.dynamodb.get_paginator("scan").paginate(
         TableName="order-lines", ConsistentRead=True, Select="COUNT", **filtered
     )
@@ -76,7 +76,7 @@ def count_of(weir, **filtered):
 
 
 def stale(weir, name):
-    """How many copies do not carry the name, and how many there are."""
+    """Returns the number of copies without the name, and the number of all."""
     right = count_of(
         weir, FilterExpression="productName = :name", ExpressionAttributeValues={":name": {"S": name}}
     )
@@ -95,13 +95,13 @@ def load(weir, copies):
 
 
 def disturb(weir, copies, kills):
-    """Changes, kills and new copies while a job is under way; gives how many copies there are then."""
+    """Changes and kills during a job, and creates copies; returns the number of copies afterwards."""
     killed = 0
     rename(weir, "second")
     for kill in range(kills):
         time.sleep(1.0)
         killed += weir.kill_function("fan-out")
-        # Copies that the job may have gone by already.
+        # Copies at places that the job may have passed.
         for new in range(10):
             order = copies + kill * 10 + new
             line = {"orderID": {"N": str(order)}, "productID": {"N": "1"}, "quantity": {"N": "1"}}
@@ -113,7 +113,7 @@ def disturb(weir, copies, kills):
 
 
 def echoes(weir):
-    """Requests per second that are only answered, at 16 connections: how fast the machine is just now."""
+    """Returns the requests per second of an echo server at 16 connections: the current speed of the machine."""
     command = [LOAD_GENERATOR, "--ceiling", "--folder", weir.path]
     command += ["--connections", "16", "--duration", "1"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -131,19 +131,19 @@ def main():
     with Running() as weir:
         started = time.monotonic()
         load(weir, arguments.copies)
-        # Each look is two scans of the whole table.
+        # Each check scans the whole table twice.
         looked_at = lambda: stale(weir, "first")[0] == 0  # noqa: E731
         weir.wait_until(looked_at, arguments.seconds, "new copies to be looked at", pause=5)
-        print(f"{arguments.copies} copies loaded and looked at in {time.monotonic() - started:.1f} s", file=sys.stderr)
+        print(f"{arguments.copies} copies loaded and checked in {time.monotonic() - started:.1f} s", file=sys.stderr)
         killed, copies = disturb(weir, arguments.copies, arguments.kills)
         weir.wait_until(lambda: is_done_with(weir, "third"), arguments.seconds, "the job to be done")
         weir.wait_until(lambda: stale(weir, "third") == (0, copies), 120, "every copy to carry the last name")
-        print(f"{copies} copies are right; {killed} processes of the function killed", file=sys.stderr)
+        print(f"{copies} copies are correct; {killed} processes of the function killed", file=sys.stderr)
         is_done = watch_job(weir)
         before = echoes(weir)
         started = time.monotonic()
         rename(weir, "fourth")
-        # Looked at often, so that the looks do not add to the time.
+        # Checked often, so that the interval does not add to the time.
         weir.wait_until(lambda: is_done("fourth"), arguments.seconds, "the job to be done", pause=0.02)
         seconds = time.monotonic() - started
         after = echoes(weir)

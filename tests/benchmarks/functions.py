@@ -1,10 +1,10 @@
-"""The functions' own work beside the paths that a user would take today, on the same batches.
+"""The functions' own work compared with the usual alternatives, on the same batches.
 
-Archive: batches of TTL deletes as Lambda hands them over, to Parquet with zstd: the function
+Archive: batches of TTL deletes as Lambda delivers them, to Parquet with zstd: the function
 `archive`, boto3's deserializer with pyarrow, and DuckDB, which all write the same columns. Counters:
-batches of votes to totals: the function `counters`, and boto3's deserializer with a sum for each
-slot. No network is in it. Each program runs alone, one after the other, on one core; what is
-compared is the time that it had a core. `docs/development/benchmarks.md` says how to run and read it.
+batches of votes to totals: the function `counters`, and boto3's deserializer with a sum per slot.
+No network is involved. The programs run one after the other on one core; the CPU times are compared.
+`docs/development/benchmarks.md` explains how to run and read it.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def events(path):
 
 
 def plain(value):
-    """A deserialized value as plain JSON, numbers as they are."""
+    """Returns a deserialized value as plain JSON; numbers are unchanged."""
     return json.dumps(value, default=lambda other: float(other) if other % 1 else int(other))
 
 
@@ -130,7 +130,7 @@ PEERS = {"archive_boto3": archive_boto3, "archive_duckdb": archive_duckdb, "coun
 
 
 def peer(name, batches):
-    """Runs one in a process of its own, so that its memory is its own."""
+    """Runs an alternative in a process of its own, so that its memory can be measured."""
     with tempfile.TemporaryDirectory() as folder:
         before = time.process_time()
         count, size = PEERS[name](batches, folder)

@@ -1,12 +1,11 @@
-"""The memory of each function at the largest batches: 10,000 records, or the 6 MB that Lambda takes.
+"""The memory of each function with the largest batches: 10,000 records, or Lambda's limit of 6 MB.
 
 Runs `weir up` with the project's template, in which each batch may have 10,000 records and waits for
-them; writes films, edits them, lets them expire, while a migration brings them into another table;
-casts votes, and renames a product of many order lines. Then tells, for each function, what its
-processes used at most and how many records its largest batch had, from the functions' own logs.
-With `--slots N` it is the function `counters` alone, whose 400 counters have so many slots each: each
-batch is about all of them.
-`docs/development/benchmarks.md` says how to run and read it.
+them. Writes films, edits them and lets them expire, while a migration copies them to another table;
+casts votes, and renames a product of many order lines. Then reports for each function the peak memory
+of its processes and the size of its largest batch, from the functions' own logs. With `--slots N` it
+measures only the function `counters`, whose 400 counters have N slots each: each batch contains all.
+`docs/development/benchmarks.md` explains how to run and read it.
 """
 
 import argparse
@@ -39,7 +38,7 @@ from:
 
 
 def template(folder, slots=None):
-    """The project's template with the largest batches."""
+    """Returns the project's template with the largest batches."""
     text = re.sub(r"\n +MaximumBatchingWindowInSeconds: .*", "", template_text(folder))
     text = re.sub(
         r"\n( +)BatchSize: (500|1000)\b",
@@ -53,7 +52,7 @@ def template(folder, slots=None):
 
 
 def polls(weir, slots, rounds):
-    """Every slot of every counter is written so often, each time a slot of all counters after the other."""
+    """Writes every slot of every counter several times, in each round one slot of all counters after another."""
     path = weir.path / "polls.ndjson"
     for votes in range(1, rounds + 1):
         with open(path, "w", encoding="utf-8") as file:
@@ -64,7 +63,7 @@ def polls(weir, slots, rounds):
 
 
 def films(weir, name, count, edit, expires_at):
-    """Films of about 450 bytes; loading them again with another edit changes each."""
+    """Returns films of about 450 bytes; loading them again with another edit changes each."""
     path = weir.path / name
     with open(path, "w", encoding="utf-8") as file:
         for number in range(count):
@@ -77,7 +76,7 @@ def films(weir, name, count, edit, expires_at):
 
 
 def migrate(weir):
-    """Starts a migration of the films, before there are any: all of them come through the stream."""
+    """Starts a migration of the films before there are any, so that all of them come through the stream."""
     weir.dynamodb.create_table(
         TableName="film-copies", BillingMode="PAY_PER_REQUEST",
         AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
@@ -102,7 +101,7 @@ def lines(weir, count):
 
 
 def seen(weir):
-    """(MB at most, records of the largest batch) by function, from the logs."""
+    """Returns (peak MB, records of the largest batch) by function, from the logs."""
     memory, records = collections.Counter(), collections.Counter()
     for log in (weir.path / ".weir").rglob("*.log*"):
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -123,7 +122,7 @@ def wait_for_silence(weir, seconds):
     deadline = time.monotonic() + seconds
     while time.monotonic() - since < 2 * WINDOW_SECONDS:
         if time.monotonic() > deadline:
-            raise AssertionError(f"the functions are still at work after {seconds} s")
+            raise AssertionError(f"the functions are still running after {seconds} s")
         time.sleep(1)
         if size() != last:
             last, since = size(), time.monotonic()

@@ -1,6 +1,6 @@
-"""A migration of a table that is written to meanwhile: by `weir migrate`, and by the script that one would write with
-boto3 (parallel Scan, BatchWriteItem), in one run on one store. Both targets are compared with what the source holds
-once the writer has stopped; what differs are lost writes."""
+"""A migration of a table that is written to meanwhile: by `weir migrate`, and by a typical script with boto3 (parallel
+Scan, BatchWriteItem), in one run on one store. Both targets are compared with the source once the writer has stopped;
+differences are lost writes."""
 
 import argparse
 import http.client
@@ -35,7 +35,7 @@ segments: {segments}
 
 
 class Store:
-    """Requests without an SDK: the writer must not take the cores from those who are measured."""
+    """Sends requests without an SDK, so that the writer leaves the cores to the measured programs."""
 
     def __init__(self, url):
         self.connection = http.client.HTTPConnection(urllib.parse.urlparse(url).netloc)
@@ -62,7 +62,7 @@ class Store:
 
 
 def order(number, change):
-    """About 300 bytes."""
+    """Returns an order of about 300 bytes."""
     return {
         "id": {"S": f"{number:08}"}, "customer": {"S": f"C{number % 5000:05}"}, "change": {"N": str(change)},
         "freight": {"N": f"{number % 997}.25"}, "city": {"S": "Rio de Janeiro"}, "shipped": {"BOOL": number % 2 == 0},
@@ -70,13 +70,13 @@ def order(number, change):
 
 
 def target_of(item):
-    """What the plan says, said again."""
+    """Transforms an order as the plan does, independently."""
     return item | {
         "kind": {"S": "order"}, "pk": {"S": f"CUSTOMER#{item['customer']['S']}"}, "sk": {"S": f"ORDER#{item['id']['S']}"}}
 
 
 class Writer:
-    """Changes, adds and deletes orders, so many a second, until it is stopped."""
+    """Changes, adds and deletes orders at a fixed rate until it is stopped."""
 
     def __init__(self, url, items, rate):
         self.store, self.count, self.rate = Store(url), items, rate
@@ -119,7 +119,7 @@ def load(store, items):
 
 
 def differences(store, target):
-    """Items of the target that are missing, different or too many."""
+    """Returns the items of the target that are missing, different or extra."""
     expected = {item["id"]["S"]: target_of(item) for item in store.scan("orders")}
     live = (item for item in store.scan(target) if "gone" not in item.get("_weir", {"M": {}})["M"])
     found = {item["id"]["S"]: {name: value for name, value in item.items() if name != "_weir"} for item in live}
@@ -127,8 +127,8 @@ def differences(store, target):
 
 
 def script(url):
-    """The script that one would write: boto3, a thread for each segment. Runs in a process of its own; gives the
-    items, the seconds that they took, and the CPU seconds."""
+    """The typical script: boto3, a thread per segment. Runs in a process of its own; prints the items, the seconds
+    that they took, and the CPU seconds."""
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
     client, counts = boto3.client("dynamodb", endpoint_url=url, **keys), [0] * THREADS
 
@@ -158,7 +158,7 @@ def cpu_seconds(pid):
 
 
 def children(pid):
-    """The processes of the function that local workers started."""
+    """Returns the processes of the function that local workers started."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -171,7 +171,7 @@ def children(pid):
 
 
 def tasks(folder):
-    """When the backfill's first task began and its last one ended, and what was read, from the function's log."""
+    """Returns when the backfill's first task began and its last one ended, and the items read, from its log."""
     begun, ended, read, done = [], [], 0, 0
     for log in (folder / "logs").rglob("*"):
         for line in log.read_text().splitlines() if log.is_file() else []:
@@ -187,8 +187,8 @@ def tasks(folder):
 
 
 def migrate(url, store, arguments, folder):
-    """Runs `weir migrate` with local workers; gives the items read, seconds of copying, seconds from the command on,
-    the CPU seconds of the function and of `weir`."""
+    """Runs `weir migrate` with local workers; returns the items read, the seconds of copying, the seconds since the
+    command, and the CPU seconds of the function and of `weir`."""
     plan = folder / "plan.yaml"
     plan.write_text(PLAN.format(target="by-weir", segments=arguments.segments))
     def weir(*verb):
@@ -200,7 +200,7 @@ def migrate(url, store, arguments, folder):
     with open(folder / "worker.log", "w") as log, Writer(url, arguments.items, arguments.rate) as writer:
         begun = time.monotonic()
         worker = subprocess.Popen(
-            # The function's binary lies beside `weir`; no package means that nothing is built here.
+            # The function's binary is next to `weir`; without a package nothing is built.
             [arguments.binaries / "weir", "migrate", "start", plan, "--endpoint", url,
              "--local-workers", str(arguments.workers), "--directory", folder / "work", "--package", folder / "none"],
             cwd=folder, stdout=log, stderr=log, env=os.environ | {"NO_COLOR": "1"})
@@ -227,7 +227,7 @@ def measure(url, arguments, folder):
     create(store, "by-script", "pk", "sk")
     create(store, "by-weir", "pk", "sk")
     load(store, arguments.items)
-    # As one does it for a migration: what was loaded is no record of the stream.
+    # The stream is enabled for the migration, so loaded items have no records in it.
     stream = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
     store.ask("UpdateTable", {"TableName": "orders", "StreamSpecification": stream})
     row = "{:14}{:>9,}{:>9.2f}{:>12,.0f}{:>17.1f}{:>10,}{:>7}".format
@@ -239,7 +239,7 @@ def measure(url, arguments, folder):
         lost = differences(Store(url), "by-script")
         print(row("boto3", items, seconds, items / seconds, busy / items * 1e6, writer.writes, lost), flush=True)
     items, seconds, total, busy, host, writes, compared = migrate(url, store, arguments, folder)
-    # The first connection has been idle for longer than the store waits.
+    # The store has closed the first connection, which was idle.
     lost = differences(Store(url), "by-weir")
     print(row("weir migrate", items, seconds, items / seconds, busy / items * 1e6, writes, lost))
     print(f"  {total:.1f} s from the command on; `weir` itself, which reads the streams: {host:.2f} s of CPU")

@@ -3,7 +3,7 @@
 Reads the service models in botocore (PyPI): every operation, parameter and enum value of DynamoDB and
 DynamoDB Streams, and of Lambda's event source mappings. Each must be in the sources, or be named in
 docs/differences-from-dynamodb.md as not supported. So a new feature of the service fails this test
-until somebody decides about it. Shows nothing about behaviour: other tests do.
+until it is supported or named there. Other tests check the behaviour.
 """
 
 import gzip

@@ -92,7 +92,7 @@ pages = client.get_paginator("list_tables").paginate(PaginationConfig={"PageSize
 names = [name for page in pages for name in page["TableNames"]]
 assert names == sorted(names) and {"orders", "empty-0", "empty-4"} <= set(names), names
 
-# Errors have their names, also as classes, and carry what was asked for.
+# Errors have their names, also as classes, and contain the requested details.
 key = {"customer": {"S": "c1"}, "placed": {"N": "1"}}
 refused = fails(
     "ConditionalCheckFailedException", client.update_item, TableName="orders", Key=key,

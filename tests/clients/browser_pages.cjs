@@ -1,7 +1,7 @@
-// Pages of other origins in a headless Chromium against every port of `weir up`: what a browser sends
-// without asking first, a form, and requests under a name that was looked up anew (DNS rebinding).
-// Nothing changes. The same page reaches a server without a gate, so its requests are really sent; and
-// a page whose origin was named with --allow-origin may use the store.
+// Pages of other origins in a headless Chromium against every port of `weir up`: requests without a CORS
+// preflight, a form, and requests after DNS rebinding. None has an effect. The same page reaches a server
+// without a gate, so its requests are really sent; and a page whose origin is given with --allow-origin
+// may use the store.
 const assert = require("node:assert/strict");
 const { spawn } = require("node:child_process");
 const fs = require("node:fs");
@@ -29,7 +29,7 @@ Resources:
       AttributeDefinitions: [{AttributeName: p, AttributeType: S}]
       KeySchema: [{AttributeName: p, KeyType: HASH}]
 `;
-// Writes down each invocation.
+// Records each invocation.
 const BOOTSTRAP = (file) => `#!${process.execPath}
 const api = "http://" + process.env.AWS_LAMBDA_RUNTIME_API + "/2018-06-01/runtime/invocation/";
 (async () => {
@@ -42,7 +42,7 @@ const api = "http://" + process.env.AWS_LAMBDA_RUNTIME_API + "/2018-06-01/runtim
 })();
 `;
 
-// Runs in the page: everything that a browser sends without asking first. Resolves when all was sent.
+// Runs in the page: every request that a browser sends without a preflight. Resolves when all are sent.
 async function attack(base, paths) {
   const quiet = (promise) => promise.catch(() => undefined);
   const simple = (path, body, type) =>
@@ -70,7 +70,7 @@ async function attack(base, paths) {
   await new Promise((resolve) => setTimeout(resolve, 500));
 }
 
-// Runs in a page whose own name leads to the port: requests of any kind, since none asks first.
+// Runs in a page whose own name resolves to the port: requests of any kind, as none needs a preflight.
 async function rebound(requests) {
   const statuses = [];
   for (const [method, path, headers, body] of requests) {
@@ -122,7 +122,7 @@ async function main() {
     executablePath: process.env.CHROMIUM ?? (await chromium.executablePath()), headless: "shell",
   });
   const browser = await launch(args);
-  // One that checks origins as a person's browser does: it sends `Origin`, and asks first.
+  // Checks origins as an ordinary browser does: it sends `Origin` and preflight requests.
   const strict = await launch(args.filter((flag) => flag !== "--disable-web-security"));
   try {
     const client = new DynamoDBClient({ endpoint: running.dynamodb });
@@ -150,7 +150,7 @@ async function main() {
       await page.evaluate(attack, url, paths);
       await unchanged(`a page of another origin at ${url}`);
     }
-    // What a browser sends without asking does arrive where there is no gate.
+    // Requests without a preflight arrive where there is no gate.
     for (const type of [/^text\/plain/, /^application\/x-www-form-urlencoded/, /^multipart\/form-data/, /^none/]) {
       assert.ok(seen.some((sent) => type.test(sent)), `${type} of ${seen}`);
     }
@@ -173,7 +173,7 @@ async function main() {
       await unchanged(`rebinding at ${url}`);
     }
 
-    // The named origin works, with the request that asks first.
+    // The allowed origin works, with the preflight request.
     const other = await strict.newPage();
     await other.goto(friendly);
     const answer = await other.evaluate(async (url, headers, body) => {

@@ -1,9 +1,8 @@
 """Compares the recorded answers of jq with those of the jq program that the PyPI package `jq` has.
 
-The recordings are what `cargo test -p rules jq` compares Weir's transforms with. Each case is an
-expression, an input, a line `----`, and the answer: one line of JSON for each value, then
-`error: MESSAGE` if jq fails, or `not a program` alone. `jq_answers.py --write` records them anew; give
-a new case no answer.
+`cargo test -p rules jq` compares Weir's transforms with the recordings. Each case is an expression, an
+input, a line `----`, and the answer: one line of JSON per value, then `error: MESSAGE` if jq fails, or
+only `not a program`. `jq_answers.py --write` records all answers again; write new cases without one.
 """
 
 import sys
@@ -23,7 +22,7 @@ def cases(text):
 
 
 def answer(expression, value):
-    """Returns what jq says, with numbers as it writes them itself."""
+    """Returns jq's answer, with numbers as jq formats them."""
     try:
         program = jq.compile(f"({expression}\n) | tojson")
     except ValueError:

@@ -1,9 +1,9 @@
-"""Switches a migration there and back on several stores while writers go on, and counts lost writes.
+"""Switches a migration in both directions on several stores during writes, and counts lost writes.
 
-A store is tried if it can be had: this project's; the same whose stream records show times to the
-minute only; MiniStack, if it is installed; any other whose address STORES names, as in
-STORES="dynamodb-local=http://127.0.0.1:8000". Ends with a table. A store passes when no acknowledged
-write is lost, or when `weir migrate` refuses it, which the table shows with the reason.
+Tested are all available stores: this project's; the same with stream times rounded to the minute;
+MiniStack, if it is installed; and others whose address is in STORES, as in
+STORES="dynamodb-local=http://127.0.0.1:8000". Prints a table at the end. A store passes if no
+acknowledged write is lost, or if `weir migrate` refuses it; the table shows the reason.
 """
 
 import http.client
@@ -40,14 +40,14 @@ function_seconds: 10
 """
 ITEMS = 200
 WRITERS = 4
-# How long writers go on between two steps. With a minute for times, most of this is in the minute of
+# Seconds of writes between two steps. With times rounded to the minute, most of them have the time of
 # the switch.
 BETWEEN_SECONDS = 15
 VERB_SECONDS = 240
 
 
 class Rounding(BaseHTTPRequestHandler):
-    """Passes requests on, and rounds the times of stream records down to the minute."""
+    """Forwards requests, and rounds the times of stream records down to the minute."""
 
     protocol_version = "HTTP/1.1"
     behind = ""
@@ -89,7 +89,7 @@ class Rounding(BaseHTTPRequestHandler):
 
 
 class Store:
-    """A store that is started for this, or is there."""
+    """A store that is started for this test, or already running."""
 
     def __init__(self, name, url, process=None):
         self.name, self.url, self.process = name, url, process
@@ -163,7 +163,7 @@ def ministack(folder):
 
 
 class Writer(threading.Thread):
-    """Writes where the route says, and remembers what was acknowledged."""
+    """Writes to the side that the route names, and keeps acknowledged writes."""
 
     def __init__(self, store, number, stop):
         super().__init__(daemon=True)
@@ -186,7 +186,7 @@ class Writer(threading.Thread):
         side = route["write"]["S"] if route else "source"
         if side == "none":
             return 0
-        # Each second write is of a key that stands already.
+        # Every second write is of an existing key.
         key = f"w{self.number}-{count // 2}"
         item = {"p": {"S": key}, "v": {"N": str(count)}}
         self.client.put_item(TableName="cats" if side == "source" else "pets", Item=item)
@@ -196,7 +196,7 @@ class Writer(threading.Thread):
 
 
 def weir(store, folder, *arguments):
-    """Runs a verb: its exit code, and what it said."""
+    """Runs a verb; returns its exit code and its output."""
     command = [PROGRAMS / "weir", "migrate", "--endpoint", store.url, *arguments]
     done = subprocess.run(
         command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -221,7 +221,7 @@ def make_tables(store):
 
 
 def lost(store, writers):
-    """Acknowledged writes whose value is not in the source."""
+    """Returns the acknowledged writes whose value is not in the source."""
     found = {}
     for page in client(store.url).get_paginator("scan").paginate(TableName="cats", ConsistentRead=True):
         found.update((item["p"]["S"], int(item["v"]["N"])) for item in page["Items"] if "v" in item)
@@ -232,7 +232,7 @@ def lost(store, writers):
 
 
 def there_and_back(store, folder):
-    """A migration with its switches: what was written, and what was lost or why it was refused."""
+    """Runs a migration with its switches; returns what was written, and what was lost or why it was refused."""
     (folder / "plan.yaml").write_text(PLAN)
     make_tables(store)
     stop = threading.Event()
@@ -258,7 +258,7 @@ def there_and_back(store, folder):
             if code == 4:
                 return {**row, "result": words.splitlines()[-1]}
             assert code == 0, f"{verb}: {code}: {words}\n{said()[-2000:]}"
-            # Between two of them writers go on; behind the cut-over they write what must come back.
+            # Writers continue between two steps; after the cut-over they write what must be applied to the source.
             time.sleep(BETWEEN_SECONDS if verb[0] == "cutover" else 1)
         code, words = weir(store, folder, "revert", "move")
         time.sleep(2)

@@ -1,5 +1,5 @@
 //! The AWS SDK for Rust: waiters, paginators, typed errors, transactions with their reasons,
-//! statements. Run by `tests/clients/run`.
+//! statements. `tests/clients/run` runs it.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -48,7 +48,7 @@ async fn main() -> Outcome {
     Ok(())
 }
 
-/// A table with a global index whose sort key has two attributes.
+/// Creates a table with a global index whose sort key has two attributes.
 async fn create(client: &Client) -> Outcome {
     let attribute = |name: &str, kind| {
         AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build()

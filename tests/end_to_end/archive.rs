@@ -1,5 +1,6 @@
-//! The archive in use: read, restored from, compacted, erased from, and its records delivered again
-//! from the beginning of the stream. After each of it the same rows stand there, once each.
+//! The archive in use: it is read, restored from, compacted and erased from, and its records are
+//! redelivered from the beginning of the stream. After each step it contains the same rows, once
+//! each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,13 +12,13 @@ use serde_json::{Value, json};
 use crate::parquet_rows;
 use crate::process::{Up, binary, wait_for, weir};
 
-/// The project's own columns, and every other attribute as it is found.
+/// The project's declared columns, and a discovered column for every other attribute.
 const COLUMNS: &str = "ArchiveColumns=info.rating:decimal(4,1),info.release_date:string,*";
 const LIMIT: Duration = Duration::from_secs(90);
-/// Films that expire, beside those of the cases below.
+/// Films that expire, in addition to those of the cases below.
 const FILMS: usize = 30;
 
-/// Runs a verb of `weir archive` and gives the objects on its lines.
+/// Runs a verb of `weir archive` and returns the objects on its lines.
 fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let all = [&["archive"], arguments].concat();
     let output = weir(up.folder.path(), &all);
@@ -27,7 +28,7 @@ fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// All rows; none while there is no archive yet.
+/// Returns all rows; none while there is no archive yet.
 fn rows(up: &Up) -> Vec<Value> {
     parquet_rows::of_table(up, "movies")
 }
@@ -43,7 +44,7 @@ fn wait_for_rows(up: &Up, count: usize) -> Vec<Value> {
     wait_for(&format!("{count} rows"), LIMIT, || Some(rows(up)).filter(|r| r.len() == count))
 }
 
-/// The comparison of stream and archive, which has to find them equal.
+/// Compares stream and archive, which must be equal, and returns the report.
 fn check(up: &Up) -> Value {
     archive(up, &["check", "--table", "movies"]).remove(0)
 }
@@ -53,7 +54,7 @@ fn seconds(up: &Up) -> u64 {
     body["now_ms"].as_u64().unwrap() / 1000
 }
 
-/// A time to live.
+/// Returns a time to live.
 fn in_seconds(up: &Up, more: u64) -> Value {
     json!({"N": (seconds(up) + more).to_string()})
 }
@@ -73,12 +74,12 @@ fn get(up: &Up, title: &str) -> Value {
     up.store.ok("GetItem", &request)["Item"].clone()
 }
 
-/// Lets everything expire that has an hour left at most, and waits until it is gone.
+/// Expires everything with at most an hour left, and waits until it is deleted.
 fn expire(up: &Up, left: usize) {
     expire_within(up, 2 * 3600, left);
 }
 
-/// Lets a time pass, and waits until so many items are left.
+/// Advances the clock, and waits until this many items are left.
 fn expire_within(up: &Up, seconds: u64, left: usize) {
     up.store.advance_clock(seconds * 1000);
     wait_for("the items to expire", LIMIT, || {
@@ -89,7 +90,7 @@ fn expire_within(up: &Up, seconds: u64, left: usize) {
 #[test]
 fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once() {
     let mut up = Up::start(&["--duplicate-deliveries", "--parameter", COLUMNS]);
-    // Everything below is done in the first minutes of an hour, as parts belong to hours.
+    // Everything below happens in the first minutes of an hour, because parts belong to hours.
     up.store.advance_clock((3600 - seconds(&up) % 3600) * 1000);
     let soon = in_seconds(&up, 3600);
     for film in 0..FILMS {
@@ -107,7 +108,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let archived = wait_for_rows(&up, FILMS + 3);
     check_odd_films(&archived);
     places(&up);
-    // In the same hour, in a part of its own.
+    // In the same hour, but in another part.
     put(&up, "Later", &json!({"expires_at": in_seconds(&up, 60)}));
     expire_within(&up, 120, 0);
     let archived = wait_for_rows(&up, FILMS + 4);
@@ -122,7 +123,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let left = erase(&up, &archived);
     let left = restore_and_erase(&up, &left);
 
-    // From the beginning of the stream again, as when a mapping was deleted and made anew.
+    // From the beginning of the stream again, as after a mapping was deleted and created again.
     assert!(up.process.interrupt());
     drop(up.process);
     fs::remove_dir_all(up.folder.path().join(".weir/up/checkpoints")).unwrap();
@@ -139,7 +140,8 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     assert_eq!((&equal["erased"], &equal["restored"]), (&json!(3), &json!(3)));
 }
 
-/// The folder wins over variables of the environment, DuckDB is given files, and a key is the table's.
+/// Checks that a folder takes precedence over environment variables, DuckDB gets files, and a key
+/// is the table's.
 fn places(up: &Up) {
     let (folder, s3) = (up.folder.path(), up.path("s3"));
     let mut list = binary("weir");
@@ -157,7 +159,7 @@ fn places(up: &Up) {
         1,
         "`title` is missing; the key is year, title",
     );
-    refused(up, &["ls", "--bucket", "nosuch"], 1, "there is no bucket `nosuch`; buckets are ");
+    refused(up, &["ls", "--bucket", "nosuch"], 1, "no bucket `nosuch`; buckets are ");
     refused(
         up,
         &["check", "--table", "nosuch"],
@@ -166,8 +168,8 @@ fn places(up: &Up) {
     );
 }
 
-/// A declared column whose value has another type, attributes whose names differ in case only, and
-/// every type of value.
+/// Puts films for a declared column whose value has another type, attributes whose names differ
+/// only in case, and every type of value.
 fn odd_films(up: &Up, soon: &Value) {
     put(up, "Rated", &json!({"expires_at": soon, "info": {"M": {"rating": {"N": "8.30"}}}}));
     put(
@@ -199,16 +201,16 @@ fn check_odd_films(rows: &[Value]) {
     assert_eq!(item["n"]["N"], "12345678901234567890.123456789");
     assert_eq!((&item["b"]["B"], &item["z"]["NULL"]), (&json!("AAEC"), &json!(true)));
     assert_eq!((&item["ns"]["NS"], &item["l"]["L"][0]["N"]), (&json!(["1", "2.5"]), &json!("0")));
-    // Columns that nobody declared; an attribute of two types has two.
+    // Discovered columns; an attribute of two types has two.
     assert_eq!((&all["f_bool"], &all["title_s"]), (&json!(false), &json!("other")));
-    // As this test reads JSON; the item beside it has every digit.
+    // With the precision of this test's JSON parser; the item next to it has every digit.
     assert_eq!(all["n_n"].as_f64(), Some(12_345_678_901_234_567_890.123_456_789), "{all}");
     assert_eq!(all["ss_ss"], r#"["a","b"]"#);
     assert!(all.get("info_m").is_none_or(Value::is_null) && !words["info_m"].is_null());
 }
 
-/// By key, by condition and by the beginning of a text; put where nothing stands, marked, and not
-/// archived again because of it.
+/// Restores by key, by condition and by prefix; puts an item only where none exists, with a mark,
+/// and does not archive it again for that.
 fn restore(up: &Up, archived: &[Value]) {
     put(up, "Film 2", &json!({"n": {"N": "-2"}}));
     let titles = ["--begins-with", "title=Film 2"];
@@ -255,9 +257,9 @@ fn restore_for_an_hour(up: &Up, title: &str, from: &[&str]) {
     assert_eq!(done["restored"], 1, "{done}");
 }
 
-/// What was restored from the archive is not archived again when it expires as it was, also when the
-/// row that it came from was erased meanwhile; what came from a copy is, as nobody knows of which
-/// archive that is. Gives what is in the archive then.
+/// Checks that an item that was restored from the archive is not archived again when it expires
+/// unchanged, also if its row was erased meanwhile. An item from a copy of the archive is, because
+/// its archive is unknown. Returns the content of the archive afterwards.
 fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
     restore_for_an_hour(up, "Film 5", &[]);
     restore_for_an_hour(up, "Film 7", &[]);
@@ -283,7 +285,7 @@ fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
     ids(&rows)
 }
 
-/// Until every record that there is was delivered.
+/// Waits until every existing record was delivered.
 fn wait_for_the_end(up: &Up) {
     wait_for("everything to be worked off", LIMIT, || {
         let status = weir(up.folder.path(), &["status", "--exit-code"]);
@@ -291,8 +293,8 @@ fn wait_for_the_end(up: &Up) {
     });
 }
 
-/// The two parts of the first hour become one object with the same rows and their lineage, and the
-/// second time there is nothing to do.
+/// Checks that the two parts of the first hour become one object with the same rows and their
+/// lineage, and a second run has nothing to do.
 fn compact(up: &Up, archived: &[Value]) {
     let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];
     let done = archive(up, &arguments).remove(0)["compacted"].clone();
@@ -310,13 +312,13 @@ fn compact(up: &Up, archived: &[Value]) {
     check(up);
 }
 
-/// Both versions of one film, gone with a receipt that names no key. Gives what is left.
+/// Erases both versions of one film with a receipt that contains no key. Returns what is left.
 fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let subject = key("Film 6").to_string();
     let unsure = ["erase", "--table", "movies", "--equals", &subject];
     let dry = archive(up, &[&unsure[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["objects"]), (&json!(2), &json!(2)), "{dry}");
-    // Where nobody can be asked, somebody has to have said yes.
+    // Without a terminal to ask, the confirmation must be a flag.
     refused(up, &unsure, 4, "erases 2 rows of `movies`");
     let other = ["erase", "--table", "moviez", "--equals", &subject, "--yes"];
     refused(up, &other, 4, "has no table `moviez`; tables are movies");
@@ -327,7 +329,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let done = archive(up, &arguments).remove(0)["erased"].clone();
     let gone = erased(up, &done);
     assert_eq!(gone.len(), 2, "{done}");
-    // The clock was advanced, and the function's machine does not know it.
+    // The clock was advanced, but not the function's.
     let seconds = ["erased_seconds", "store_seconds"].map(|name| done[name].as_u64().unwrap());
     assert!(seconds[1] > seconds[0] + 10, "{done}");
     let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);
@@ -343,7 +345,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     left
 }
 
-/// The rows that an answer tells of, by the receipt that it names: it counts them only.
+/// Returns the rows that an answer counts, from the receipt that it names.
 fn erased(up: &Up, answer: &Value) -> BTreeSet<String> {
     let receipt = up.path("s3").join("archive-bucket").join(answer["receipt"].as_str().unwrap());
     let receipt: Value = serde_json::from_str(&fs::read_to_string(receipt).unwrap()).unwrap();
@@ -353,7 +355,7 @@ fn erased(up: &Up, answer: &Value) -> BTreeSet<String> {
     named
 }
 
-/// Runs a verb of `weir archive` that changes nothing, and says why.
+/// Runs a verb of `weir archive` that must change nothing and report why.
 fn refused(up: &Up, arguments: &[&str], code: i32, words: &str) {
     let output = weir(up.folder.path(), &[&["archive"], arguments].concat());
     let said = String::from_utf8_lossy(&output.stderr);

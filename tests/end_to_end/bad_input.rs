@@ -1,4 +1,4 @@
-//! What is wrong is named, over the wire and on the command line, and nothing is lost by it.
+//! Wrong input is named, over the network and on the command line, and no data is lost by it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,18 +16,18 @@ Resources:
     Properties: {CodeUri: nowhere, Handler: bootstrap, Runtime: provided.al2023}
 ";
 
-/// The body of a `PutItem`.
+/// Returns the body of a `PutItem`.
 fn put(item: &serde_json::Value) -> Vec<u8> {
     json!({"TableName": "things", "Item": item}).to_string().into_bytes()
 }
 
-/// A `PutItem` of an item of so many bytes, as DynamoDB counts them.
+/// Returns a `PutItem` of an item of this many bytes, as DynamoDB counts them.
 fn item_of_bytes(bytes: usize) -> Vec<u8> {
-    // p + big + d: five bytes beside the text.
+    // p + big + d: five bytes besides the text.
     put(&json!({"p": {"S": "big"}, "d": {"S": "x".repeat(bytes - 5)}}))
 }
 
-/// Operation, body, error type, and a part of the message of requests that are wrong.
+/// Returns operation, body, error type, and a part of the message of invalid requests.
 fn wrong_requests() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
     let digits = "1".repeat(39);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)).into_bytes();
@@ -126,7 +126,7 @@ fn a_port_in_use_and_a_folder_in_use_are_named() {
         "{said}"
     );
 
-    // Before anything is built: what this template's function is made of is not there.
+    // Before anything is built: this template's function has no sources.
     fs::write(folder.path().join("template.yaml"), UNBUILDABLE).unwrap();
     for flag in ["--port", "--s3-port", "--invoke-port"] {
         let mut flags = vec!["up", "--port", "0", "--s3-port", "0"];
@@ -164,10 +164,10 @@ fn flags_that_are_wrong_end_with_2_before_anything_else() {
         (&["up", "--port", "8123", "--s3-port", "8123"], "--port and --s3-port are both 8123"),
         (&["up", "--port", "9001"], "--port and --invoke-port are both 9001"),
         (&["up", "--invoke-url", "nonsense"], "write http://HOST:PORT"),
-        (&["up", "--store", "aws", "--port", "0"], "--port is of the local store"),
+        (&["up", "--store", "aws", "--port", "0"], "--port configures the local store"),
         (
             &["up", "--store", "aws", "--throughput", "enforce"],
-            "--throughput is of the local store",
+            "--throughput configures the local store",
         ),
         (&["counters", "fold", "--to", "5", "--totals-table", "t"], "'--totals-table'"),
         (

@@ -1,6 +1,6 @@
-//! `kill -9` while writes are under way: every acknowledged write is there afterwards.
+//! `kill -9` during writes: every acknowledged write exists afterwards.
 //!
-//! This says nothing about power loss: the log's own tests cut the power of a simulated disk.
+//! This does not test power loss: the log's own tests cut the power of a simulated disk.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::process::LocalStore;
 
-/// Processes that are killed, one after the other, on one data directory.
+/// Processes that are killed one after the other, on one data directory.
 const CYCLES: u64 = 12;
 const WRITERS: u64 = 4;
-/// How long the writes of a cycle may take, on a busy machine.
+/// Time limit of a cycle's writes, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn sum(counts: &[AtomicU64]) -> u64 {
@@ -57,13 +57,13 @@ fn acknowledged_writes_survive_kill_9() {
                             Some(answer) if answer.status == 200 => {
                                 count.store(serial + 1, Ordering::SeqCst);
                             }
-                            // Refused or cut off: not acknowledged, so it is sent again.
+                            // Refused or interrupted: not acknowledged, so it is sent again.
                             _ => thread::sleep(Duration::from_millis(1)),
                         }
                     }
                 });
             }
-            // A different moment in each cycle, from the first writes to well under way.
+            // A different moment in each cycle, from the first writes on.
             let enough = sum(&acknowledged) + 10 + 20 * cycle;
             let started = Instant::now();
             while sum(&acknowledged) < enough && started.elapsed() < LIMIT {

@@ -1,19 +1,19 @@
-//! The commands and flags that the documents name, looked up in the help of the programs.
+//! The commands and flags in the documents exist in the help of the programs.
 //!
-//! Nothing is run here but `--help`; `documents` runs what README.md and the help show.
+//! Only `--help` is run here; `documents` runs the commands of README.md and of the help.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::{binary, root};
 
-/// The help of a program's verb; `None` if it has no such verb.
+/// Returns the help of a program's verb; `None` if it has no such verb.
 fn help_of(program: &str, path: &[String]) -> Option<String> {
     let output = binary(program).args(path).arg("--help").output().unwrap();
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a help names a verb or a flag.
+/// Returns whether a help names a verb or a flag.
 fn names(help: &str, word: &str) -> bool {
     let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
     help.match_indices(word).any(|(place, _)| {
@@ -23,7 +23,7 @@ fn names(help: &str, word: &str) -> bool {
     })
 }
 
-/// The commands that a text shows: in fences and between backticks.
+/// Returns the commands in a text: in fences and between backticks.
 fn commands_shown(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let mut shown = Vec::new();
@@ -38,7 +38,7 @@ fn commands_shown(text: &str) -> Vec<String> {
     shown
 }
 
-/// The files of a folder and of the folders in it.
+/// Returns the files in a folder and its subfolders.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
@@ -65,7 +65,7 @@ fn every_command_and_flag_that_a_document_names_is_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Looks the verbs and flags of a command up in the help.
+/// Looks up the verbs and flags of a command in the help.
 fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let mut path = Vec::new();
     let mut help = help_of(program, &path).ok_or("no help")?;
@@ -79,7 +79,7 @@ fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<()
             path.push(word.trim_end_matches([',', ';']).to_owned());
             match help_of(program, &path) {
                 Some(of_verb) => help = of_verb,
-                // It is the value of the flag before it.
+                // It is the value of the preceding flag.
                 None if after_flag => drop(path.pop()),
                 None => return Err(format!("there is no `{word}`")),
             }

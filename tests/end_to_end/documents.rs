@@ -1,8 +1,8 @@
-//! The commands of README.md and of every verb's help, run one after the other in a shell beside a
-//! running `weir up`: a newcomer who copies one gets what the document says.
+//! Runs the commands of README.md and of every verb's help, one after the other in a shell next to
+//! a running `weir up`: a newcomer who copies one gets what the document promises.
 //!
-//! Left out is what runs for ever or for minutes: `up`, `demo` (which the checks before a change
-//! run by itself), whatever follows; and programs that are not this project's.
+//! Excluded are commands that run endlessly or for minutes: `up`, `demo` (which the checks before a
+//! change run separately) and commands that follow a stream; and programs of others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,20 +16,20 @@ use crate::process::{Process, Up, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Examples of what is not there, with the exit codes that they may have, and what they must say.
+/// Examples of missing things, with their allowed exit codes and expected messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
-    ("weir streams redrive ", &[1], "there is no file and no object"),
+    ("weir streams redrive ", &[1], "no file `"),
     ("weir archive get --key", &[0, 1], ""),
-    ("weir logs archive --request 6c1f0d9c", &[1], "no line of the request"),
-    // Nothing of the orders is archived here.
+    ("weir logs archive --request 6c1f0d9c", &[1], "has no line in"),
+    // No order is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
-    // The folder of an export is not there; slots that an example of `load` counted into are left.
+    // The folder of an export does not exist; slots that an example of `load` counted into remain.
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
     ("weir counters fold --to 5", &[0, 3], ""),
-    // The examples of single verbs come after the migration has ended.
-    // The target holds what the migration of this test copied.
+    // The examples of single verbs run after the migration has ended. The target contains what the
+    // migration of this test copied.
     ("weir migrate plan shop.yaml", &[0, 3], ""),
     ("weir migrate start shop.yaml --dry-run", &[0, 3, 4], ""),
     ("weir migrate start shop.yaml", &[0, 4], ""),
@@ -39,7 +39,7 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir migrate complete shop", &[4], ""),
 ];
 
-/// What the examples of fan-out and of migrations read.
+/// The files that the examples of fan-out and of migrations read.
 const RULES: &str = "- name: products
   from: products
   to: order-lines
@@ -65,10 +65,10 @@ gate_seconds: 1
 function_seconds: 20
 ";
 
-/// Commands that are not run here; what is in the home of who runs this is not touched.
+/// Commands that are not run here; the user's home is not changed.
 const LEFT_OUT: &[&str] = &["weir up", "weir demo", "--follow", "~/"];
 
-/// The start of a migration with its workers, which works beside the commands that follow it.
+/// The start of a migration with its workers, which runs concurrently with the commands after it.
 const WORKER: &str = "weir migrate start";
 
 #[test]
@@ -121,19 +121,19 @@ fn every_command_of_the_readme_and_of_the_help_works() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// A command of a document as it can be run here.
+/// Adapts a command of a document to this test.
 fn as_run_here(command: &str) -> String {
     let package = root().join("functions/processor");
     command
-        // A document names a time that has passed when it is read; the item must have been there.
+        // A document's time has passed when it is read; the item must have existed then.
         .replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)")
-        // As many as a test has time for.
+        // A number that a test has time for.
         .replace("--votes 100000", "--votes 300")
         // The sources are not in this folder.
         .replace("--local-workers 4", &format!("--local-workers 4 --package {}", package.display()))
 }
 
-/// A command as a person would run it, with `weir` on the path.
+/// Returns a command as a person would run it, with `weir` on the path.
 fn in_shell(folder: &Path, command: &str) -> Command {
     let weir = binary("weir");
     let bin = Path::new(weir.get_program()).parent().unwrap().to_owned();
@@ -144,7 +144,7 @@ fn in_shell(folder: &Path, command: &str) -> Command {
     shell
 }
 
-/// The files and items that the examples speak of.
+/// Creates the files and items that the examples use.
 fn fixtures(up: &Up) {
     let folder = up.folder.path();
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
@@ -200,7 +200,7 @@ fn fixtures(up: &Up) {
     wait_for("the total", LIMIT, || (!up.store.scan("totals").is_empty()).then_some(()));
 }
 
-/// A table with a stream.
+/// Creates a table with a stream.
 fn table(up: &Up, name: &str, key: &str, kind: &str) {
     let table = json!({
         "TableName": name, "BillingMode": "PAY_PER_REQUEST",
@@ -211,7 +211,7 @@ fn table(up: &Up, name: &str, key: &str, kind: &str) {
     up.store.ok("CreateTable", &table);
 }
 
-/// The commands between a document's fences, with `weir` for `cargo run --`.
+/// Returns the commands between a document's fences, with `weir` for `cargo run --`.
 fn commands_of_blocks(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for block in text.split("```").skip(1).step_by(2) {
@@ -224,7 +224,7 @@ fn commands_of_blocks(text: &str) -> Vec<String> {
     commands
 }
 
-/// The examples of a verb's help and of its inner verbs' help.
+/// Returns the examples of a verb's help and of its subcommands' help.
 fn examples_of_help(path: &mut Vec<String>, found: &mut Vec<String>) {
     let output = binary("weir").args(&*path).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
@@ -232,7 +232,7 @@ fn examples_of_help(path: &mut Vec<String>, found: &mut Vec<String>) {
     let examples: Vec<&str> = behind.lines().take_while(|line| !line.is_empty()).collect();
     for line in examples.join("\n").replace("\\\n", " ").lines() {
         let line = line.trim();
-        // Explanations stand two or more spaces behind the command.
+        // Explanations follow the command after two or more spaces.
         let command = line.split("  ").next().unwrap_or_default();
         found.push(if line.contains(" --count-into") { line } else { command }.to_owned());
     }

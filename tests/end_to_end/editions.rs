@@ -1,5 +1,5 @@
-//! `weir editions` against a store: whatever is prepared, published and rolled back, a reader sees
-//! one whole edition.
+//! `weir editions` against a store: during prepare, publish and roll back, a reader always sees one
+//! whole edition.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Editions<'_> {
         self.run(arguments).status.code().unwrap()
     }
 
-    /// What `price` is in every item of the current edition; one value when it is whole.
+    /// Returns the `price` of all items in the current edition; a single value if it is whole.
     fn price(&self) -> String {
         let dump = self.ok(&["dump"]);
         let items: Vec<Value> = dump.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -80,7 +80,7 @@ fn readers_see_one_whole_edition() {
 
     let (stop, read) = (AtomicBool::new(false), std::sync::atomic::AtomicU32::new(0));
     std::thread::scope(|scope| {
-        // The reader ends as well when something is wrong here.
+        // The reader also ends if an assertion here fails.
         let _reading = Reading(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -94,7 +94,7 @@ fn readers_see_one_whole_edition() {
     assert!(read.into_inner() > 0);
 }
 
-/// Tells the reader to stop when it is dropped.
+/// Stops the reader when it is dropped.
 struct Reading<'s>(&'s AtomicBool);
 
 impl Drop for Reading<'_> {
@@ -119,14 +119,14 @@ fn turn(editions: &Editions<'_>) {
     assert_eq!(editions.code(&["publish", "1"]), 4, "it is older than the current one");
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
-    // Who does not know whether it was done says it again.
+    // Repeated, as after a lost answer.
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
     editions.ok(&["rollback", "--to", "2"]);
     editions.ok(&["rollback", "--to", "2"]);
     assert_eq!(editions.price(), "2.2");
 
-    // What is not whole cannot be published; it can be pruned, and the other two cannot.
+    // An incomplete edition cannot be published but pruned; the other two cannot be pruned.
     for through in ["head -n 1; exit 3", "cat; echo '{\"id\":{\"N\":\"7\"}}'", "echo x"] {
         assert_eq!(editions.code(&["prepare", "--through", through]), 1, "{through}");
     }
@@ -158,7 +158,7 @@ fn what_was_published_meanwhile_is_not_undone() {
     let said = text(&refused.stderr);
     assert!(said.contains("prepared while edition 1 was current, and now edition 2 is"), "{said}");
     assert_eq!(editions.ok(&["dump"]), item("two"));
-    // Who does not know whether it was published says it again.
+    // Repeated, as after a lost answer.
     editions.ok(&["publish", "2"]);
     editions.ok(&["rollback", "--to", "3"]);
     assert_eq!(editions.ok(&["dump"]), item("three"));

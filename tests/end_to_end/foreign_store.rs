@@ -1,6 +1,6 @@
-//! `weir up` on a store that it does not own: DynamoDB's place is taken by a `local-store` that takes
-//! only what is signed with its access key, and that is reached only as the SDK finds AWS, by
-//! endpoint, region and credentials from the environment.
+//! `weir up` on a store that it does not own. A `local-store` stands in for DynamoDB: it accepts
+//! only requests signed with its access key, and is found as the SDK finds AWS, by endpoint, region
+//! and credentials from the environment.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 const KEY: Key = ("AKIAEXAMPLE", "example/secret+key");
 const FLAGS: [&str; 6] = ["--store", "aws", "--region", "us-east-1", "--invoke-port", "0"];
 
-/// A store that stands in for AWS, on the data that a folder has.
+/// Starts a store that stands in for AWS, on a folder's data.
 fn stand_in(folder: &Path) -> LocalStore {
     let keys = folder.join("keys");
     let text = format!("[a]\naws_access_key_id={}\naws_secret_access_key={}\n", KEY.0, KEY.1);
@@ -28,7 +28,7 @@ fn stand_in(folder: &Path) -> LocalStore {
     store
 }
 
-/// What `weir up` says when it is refused.
+/// Returns the message of `weir up` when it is refused.
 fn refusal(folder: &Path, url: &str, secret: &str) -> String {
     let mut up = binary("weir");
     up.args(["up", "--s3-port", "0", "--template"]).arg(root().join("template.yaml")).args(FLAGS);
@@ -52,7 +52,7 @@ fn what_is_not_deployed_or_not_signed_is_refused_and_nothing_is_made() {
 
 #[test]
 fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
-    // The tables are deployed: by a `weir up` of before, whose data the stand-in takes over.
+    // The tables are deployed by an earlier `weir up`, whose data the stand-in uses.
     let folder = tempfile::tempdir().unwrap();
     let mut deployed = Up::start_in(folder, &[]);
     assert!(deployed.process.interrupt());
@@ -81,11 +81,11 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
         items.iter().any(|item| item["total"]["N"] == "2").then_some(())
     });
     assert!(up.process.log().contains("the functions write to real tables"));
-    // What became of a record is known here; what would move the clock of AWS is refused.
+    // The outcome of a record is known here; advancing the clock of AWS is refused.
     let explained = weir(up.folder.path(), &["streams", "explain", "--last"]);
     assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
-    // It runs, and is asked where its streams are; this command has no keys for those.
+    // It runs, and is asked for its streams; this command has no keys for them.
     assert!(said.contains("(from the journal alone: ") && said.contains("WEIR_KEYS"), "{said}");
     assert!(!said.contains("no `weir up`"), "{said}");
     for arguments in [&["streams", "explain", "--last", "--table", "votes"][..], &["streams", "ls"]]
@@ -104,7 +104,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     assert!(said.contains("is on AWS") && said.contains(&url), "{said}");
 }
 
-/// What a command ends with, and what it says, on a store with these keys.
+/// Returns a command's exit code and output on a store with these keys.
 fn ended(folder: &Path, store: &Endpoint, arguments: &[&str]) -> (i32, String) {
     let ended = weir_on(store).args(arguments).current_dir(folder).output().unwrap();
     let said = [ended.stdout, ended.stderr].concat();
@@ -126,7 +126,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     let own = |arguments: &[&str]| ended(folder.path(), &store.endpoint, arguments);
     let generate = ["counters", "generate", "--votes", "50", "--counters", "1", "--slots", "3"];
     let read = ["counters", "read", "g-1-0", "--how", "exact", "--slots", "3"];
-    // Nobody's keys are refused, and so are somebody else's.
+    // Missing keys and wrong keys are both refused.
     let address = store.endpoint.address();
     let nobodys = Endpoint::new(address);
     let (code, said) = ended(folder.path(), &nobodys, &read);
@@ -140,7 +140,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     assert_eq!(code, 0, "{said}");
     let (code, said) = own(&read);
     assert!(code == 0 && said.contains("g-1-0"), "{code}: {said}");
-    // What no SDK sends is signed as well.
+    // Requests outside of the SDK are signed as well.
     let (code, said) = own(&["clock", "freeze"]);
     assert_eq!(code, 0, "{said}");
     let (code, said) = ended(folder.path(), &nobodys, &["clock", "resume"]);
@@ -149,7 +149,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     assert_eq!(code, 0, "{said}");
 }
 
-/// As on AWS, where what a shard has is read until fifty pages were empty.
+/// As on AWS, where a shard is read until fifty pages were empty.
 #[test]
 fn a_migration_is_switched_and_switched_back_where_a_store_verifies_keys() {
     let folder = tempfile::tempdir().unwrap();

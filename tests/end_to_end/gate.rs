@@ -1,8 +1,9 @@
-//! Who may send requests, and how many connections a client can take, at every listener of the product.
+//! Authentication and connection limits at every listener of the product.
 //!
-//! Goal: a page in a browser changes nothing at any listener; no client keeps others out by idle
-//! connections; other users of the machine read nothing below `.weir`. Method: raw requests as a browser
-//! sends them, a thousand connections to a process that may open 256 files, and a walk over the folder.
+//! Goal: a page in a browser changes nothing at any listener; no client blocks others by idle
+//! connections; other users of the machine read nothing below `.weir`. Method: raw requests as a
+//! browser sends them, a thousand connections to a process that may open 256 files, and a walk over
+//! the folder.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,12 +18,12 @@ use serde_json::{Value, json};
 use crate::process::{LocalStore, Process, Up, limited, wait_for};
 use crate::wire::Endpoint;
 
-/// Descriptors that the process may have.
+/// Limit of the process's file descriptors.
 const LIMIT: u32 = 256;
-/// Connections that a client opens and leaves idle.
+/// Idle connections of a client.
 const IDLE: usize = 1_000;
 
-/// Sends a request as it is, and returns the status and the answer's text.
+/// Sends a raw request, and returns the status and the answer's text.
 fn send(address: &str, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -35,7 +36,7 @@ fn send(address: &str, head: &str, body: &str) -> (u16, String) {
     (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
 }
 
-/// A variable in the environment of a function of this `weir up`, once one runs.
+/// Returns an environment variable of a function of this `weir up`, once one runs.
 fn variable_of_function(store: &str, name: &str) -> String {
     wait_for("a function to run", Duration::from_secs(60), || {
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -56,7 +57,7 @@ fn address_of(running: &Value, name: &str) -> String {
     running[name].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
 }
 
-/// Every file and folder below `folder` that others can use.
+/// Collects every file and folder below `folder` that other users can access.
 fn open_to_others(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -131,8 +132,7 @@ fn no_listener_takes_what_a_page_in_a_browser_sends() {
     assert!(found.is_empty(), "others can use these:\n{}", found.join("\n"));
 }
 
-/// Opens connections and leaves them idle. The process of the test may need more descriptors than it
-/// began with.
+/// Opens idle connections. The test's process may need more descriptors than its default limit.
 fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     let process = std::process::id().to_string();
     let raised = Command::new("prlimit").args(["--pid", &process, "--nofile=8192:"]).status();
@@ -140,7 +140,7 @@ fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-/// Puts items of 350 KB with these numbers; those below are there.
+/// Puts items of 350 KB with these numbers, after those below exist.
 fn put_large_items(store: &Endpoint, numbers: std::ops::Range<usize>) {
     let text = "x".repeat(350 * 1024);
     let count = numbers.end;
@@ -176,7 +176,7 @@ fn idle_connections_keep_nobody_out_of_a_store() {
         endpoint.create_table("large");
         let before = idle(endpoint.address(), IDLE);
         put_large_items(&endpoint, 0..60);
-        // Clients that send a part of a head, or of a body, hold no place either.
+        // Clients that send a partial head or body do not block others either.
         let mut partial = idle(endpoint.address(), 200);
         for (number, stream) in partial.iter_mut().enumerate() {
             let text =
@@ -191,7 +191,7 @@ fn idle_connections_keep_nobody_out_of_a_store() {
     }
 }
 
-/// A table and a bucket, and nothing to build.
+/// A table and a bucket, without functions to build.
 const TEMPLATE: &str = "Resources:
   Large:
     Type: AWS::DynamoDB::Table
@@ -226,7 +226,7 @@ fn idle_connections_to_any_listener_leave_the_store_of_weir_up_alone() {
     assert!(!log.contains("Too many open files"), "{log}");
 }
 
-/// Keeps `limited` honest: a limit that is too low is refused with what to do.
+/// Validates `limited`: a limit that is too low is refused with an instruction.
 #[test]
 fn a_limit_that_is_too_low_is_named() {
     let folder = tempfile::tempdir().unwrap();

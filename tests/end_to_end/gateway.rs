@@ -1,6 +1,6 @@
-//! A gateway before a store: it refuses what only our store has, and counts what is written.
+//! A gateway before a store: it refuses the operations that only our store has, and counts writes.
 //!
-//! One request, one connection; it changes nothing else.
+//! One request per connection; it changes nothing else.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Before the store at `address`.
+    /// Starts a gateway before the store at `address`.
     pub(crate) fn before(address: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -39,19 +39,19 @@ impl Gateway {
             for client in listener.incoming().flatten() {
                 let (store, counted, denied) =
                     (store.clone(), Arc::clone(&counted), Arc::clone(&denied));
-                // A client that goes away ends its own connection alone.
+                // A client that disconnects ends only its own connection.
                 std::thread::spawn(move || pass(client, &store, &counted, &denied));
             }
         });
         Self { url, writes, refused }
     }
 
-    /// Writes so far.
+    /// Returns the number of writes so far.
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// Requests so far that only our store could have answered.
+    /// Returns the number of requests so far that only our store could have answered.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! `local-store status --hot`: which partitions and keys are asked for most.
+//! `local-store status --hot`: the partitions and keys with the most requests.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,8 @@ fn status(store: &LocalStore, flags: &[&str]) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-/// Goal: who tries out write sharding sees the key that is written most, for people and as JSON.
+/// The most frequently written key is shown as text and as JSON, for users who try out write
+/// sharding.
 #[test]
 fn the_hottest_key_and_its_partition_are_shown() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `weir load` against a store: bad lines are named and put aside, the others are loaded.
+//! `weir load` against a store: bad lines are reported and put aside, the others are loaded.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn bad_lines_are_put_aside_with_their_reasons() {
 
     let array = r#"[{"p":"c"}]"#;
     fs::write(folder.path().join("things.json"), array).unwrap();
-    // An array is an array, whatever the flag says.
+    // An array is an array, regardless of the flag.
     let begin = ["load", "--endpoint", &url, "--table", "things"];
     let loaded =
         weir(folder.path(), &[&begin[..], &["--format", "ndjson", "things.json"]].concat());

@@ -1,6 +1,6 @@
 //! End to end: the real binaries as processes, over real sockets, with faults from outside.
 //!
-//! Nothing of ours is linked here: what these tests know is what a user can see.
+//! No crate of the product is linked here: the tests see only what a user can see.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ mod process;
 mod streams;
 mod wire;
 
-// Beside a running system, as its users are.
+// They need a running system, as users have.
 mod documents;
 mod foreign_store;
 mod verbs;

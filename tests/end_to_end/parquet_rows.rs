@@ -1,4 +1,4 @@
-//! The rows of an archive, from its Parquet files, as JSON without what is NULL.
+//! The rows of an archive, from its Parquet files, as JSON without NULLs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(crate) fn of_table(up: &Up, table: &str) -> Vec<Value> {
     let archive = up.folder.path().join(".weir/up/s3/archive-bucket/archive");
     let mut found = Vec::new();
     for path in files(&archive.join(format!("table={table}"))) {
-        // Compaction may have removed it since.
+        // Compaction may have removed it meanwhile.
         let Ok(file) = File::open(&path) else { continue };
         let reader = SerializedFileReader::new(file).expect("a part is Parquet");
         let rows = reader.get_row_iter(None).expect("its schema is readable");

@@ -1,4 +1,4 @@
-//! The whole pipe under faults from outside: a bucket that is gone, a restart in the middle.
+//! The whole pipeline under faults from outside: a missing bucket, a restart in the middle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,7 +55,7 @@ fn a_bucket_that_is_gone_delays_the_archive_and_loses_nothing() {
     assert!(files[0].display().to_string().contains("/table=movies/dt="), "{files:?}");
 }
 
-/// The totals table as counter and total.
+/// Returns the totals table as counter and total.
 fn totals(up: &Up) -> BTreeMap<String, String> {
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let items = up.store.scan("totals");
@@ -79,7 +79,7 @@ fn shards_that_rotate_while_votes_arrive_lose_none() {
     let up = Up::start(&["--duplicate-deliveries"]);
     for round in 1..=4u64 {
         (0..20).for_each(|slot| vote(&up, slot));
-        // Shards are closed after four hours and their children opened.
+        // Shards are closed after four hours, and have children.
         up.store.advance_clock(5 * 60 * 60 * 1000);
         let rotated = usize::try_from(4 * (round + 1)).unwrap();
         wait_for("the shards to rotate", LIMIT, || (shards(&up).len() == rotated).then_some(()));
@@ -102,7 +102,7 @@ fn split_widest(up: &Up) {
     let body = json!({"partition": widest["number"], "at": at.to_string()}).to_string();
     let path = "/_weir/partitions/votes/split";
     let split = up.store.request("POST", path, "", body.as_bytes()).unwrap();
-    // The chaos may have split the same one a moment before.
+    // The chaos may have just split the same one.
     assert!([200, 409].contains(&split.status), "{}", split.body);
 }
 
@@ -123,7 +123,7 @@ fn partitions_that_split_while_votes_arrive_lose_none() {
     assert_eq!(shards.len(), 4 + 2 * closed, "each split closed one and opened two");
 }
 
-/// The shards of the votes' stream, as the admin endpoint shows them.
+/// Returns the shards of the votes' stream from the admin endpoint.
 fn shards(up: &Up) -> Vec<serde_json::Value> {
     let body = up.store.request("GET", "/_weir/streams/votes", "", b"").unwrap().body;
     body["shards"].as_array().unwrap().clone()
@@ -142,7 +142,7 @@ fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
     assert_eq!(totals(&up), expected("20"));
     (0..5).for_each(|slot| vote(&up, slot));
     wait_for("25 votes", LIMIT, || (totals(&up) == expected("25")).then_some(()));
-    // No warning, no time to end in order: the third one goes on all the same.
+    // Killed without warning; the third one continues.
     (5..10).for_each(|slot| vote(&up, slot));
     let old = up.process.id();
     let functions = wait_for("a function at work", LIMIT, || {
@@ -150,11 +150,11 @@ fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
     });
     up.process.kill();
     drop(up.process);
-    // What it wrote last says that all is well; nobody is to believe it.
+    // Its last status said that all is well, but must not be believed.
     let status = weir(up.folder.path(), &["status", "--exit-code"]);
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("(process {old}) has ended without tidying up")), "{said}");
+    assert!(said.contains(&format!("(process {old}) was killed or crashed")), "{said}");
     wait_for("the functions to end by themselves", LIMIT, || {
         functions.iter().all(|process| !is_running(process)).then_some(())
     });
@@ -163,7 +163,7 @@ fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
     wait_for("30 votes", LIMIT, || (totals(&up) == expected("30")).then_some(()));
 }
 
-/// The processes of the function `counters`, as its log names them.
+/// Returns the processes of the function `counters`, from its log.
 fn instances(up: &Up) -> BTreeSet<String> {
     let log = fs::read_to_string(up.path("logs/CountersFunction.log")).unwrap_or_default();
     let processes = log.lines().filter_map(|line| line.split_once("\tProcess: "));
@@ -171,8 +171,7 @@ fn instances(up: &Up) -> BTreeSet<String> {
     processes.into_iter().filter(|process| is_running(process)).collect()
 }
 
-/// Whether a process with this number runs the function; one that has ended and waits for its parent
-/// does not.
+/// Returns whether a process with this number runs the function; a zombie does not.
 fn is_running(process: &str) -> bool {
     let asked = Command::new("ps").args(["-o", "stat=,comm=", "-p", process]).output().unwrap();
     let text = String::from_utf8_lossy(&asked.stdout).into_owned();

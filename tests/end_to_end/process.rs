@@ -1,4 +1,4 @@
-//! Starting and ending the real binaries. Each test has its own folder and free ports.
+//! Starts and ends the real binaries. Each test has its own folder and free ports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use tempfile::TempDir;
 
 use crate::wire::Endpoint;
 
-/// How long a process may take to answer on its port, on a busy machine.
+/// Time-out for a process to answer on its port, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The folder of the binaries; builds them once.
+/// Returns the folder of the binaries; builds them once.
 fn binaries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -37,7 +37,7 @@ pub(crate) fn binary(name: &str) -> Command {
     Command::new(binaries().join(name))
 }
 
-/// The same program with at most so many open files and connections.
+/// Returns the same command with a limit of open files and connections.
 pub(crate) fn limited(command: &Command, descriptors: u32) -> Command {
     let mut limited = Command::new("prlimit");
     limited.arg(format!("--nofile={descriptors}:{descriptors}"));
@@ -72,13 +72,13 @@ impl Process {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Sends `kill -9`, and waits until the process has ended.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end as Ctrl-C does, and gives whether it ended well.
+    /// Interrupts the process as Ctrl-C does, and returns whether it ended successfully.
     pub(crate) fn interrupt(&mut self) -> bool {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -102,7 +102,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for a condition, with a limit.
+/// Waits for a condition, with a time-out.
 pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,
@@ -129,12 +129,12 @@ impl LocalStore {
         Self::start_with(folder, &[])
     }
 
-    /// With more flags.
+    /// Starts it with more flags.
     pub(crate) fn start_with(folder: &Path, flags: &[&str]) -> Self {
         Self::run(folder, Self::command(folder, flags))
     }
 
-    /// With more flags and at most `descriptors` open files and connections.
+    /// Starts it with more flags and at most `descriptors` open files and connections.
     pub(crate) fn start_limited(folder: &Path, flags: &[&str], descriptors: u32) -> Self {
         Self::run(folder, limited(&Self::command(folder, flags), descriptors))
     }
@@ -178,7 +178,7 @@ impl Up {
         Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
     }
 
-    /// With the template of the folder and at most `descriptors` open files and connections.
+    /// Starts it with the folder's template and at most `descriptors` open files and connections.
     pub(crate) fn start_limited(folder: TempDir, descriptors: u32) -> Self {
         let flags = ["--port", "0"];
         let (process, endpoints) = Self::run(&folder, &flags, &[], Some(descriptors));
@@ -186,7 +186,7 @@ impl Up {
         Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
     }
 
-    /// On a store that the environment names.
+    /// Starts it on a store that the environment names.
     pub(crate) fn start_elsewhere(
         folder: TempDir,
         flags: &[&str],
@@ -206,7 +206,7 @@ impl Up {
         let running = folder.path().join(".weir/running.json");
         let _ = fs::remove_file(&running);
         let mut command = binary("weir");
-        // A test may bring a template of its own.
+        // A test may bring its own template.
         let own = folder.path().join("template.yaml");
         let template = if own.exists() { own } else { root().join("template.yaml") };
         command.args(["up", "--s3-port", "0", "--template"]);
@@ -229,7 +229,7 @@ impl Up {
     }
 }
 
-/// `weir` for a store, which the environment names, with the keys that the store takes.
+/// Returns `weir` for a store, which the environment names, with the store's keys.
 pub(crate) fn weir_on(store: &Endpoint) -> Command {
     let mut command = binary("weir");
     command.env("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{}", store.address()));

@@ -1,4 +1,5 @@
-//! `weir streams tail` while the store's clock leaps: iterators expire, shards rotate and are trimmed.
+//! `weir streams tail` while the store's clock leaps: iterators expire, shards rotate and are
+//! trimmed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use crate::process::{LocalStore, Process, binary, wait_for};
 const LIMIT: Duration = Duration::from_secs(90);
 const MINUTE_MS: u64 = 60_000;
 
-/// A `weir streams tail` of the table `tailed`, and what it has shown.
+/// A `weir streams tail` of the table `tailed`, and its output.
 struct Tail {
     process: Process,
     shown: PathBuf,
@@ -33,10 +34,10 @@ impl Tail {
         Self { process, shown }
     }
 
-    /// How often each item was shown.
+    /// Returns how often each item was shown.
     fn items(&self) -> BTreeMap<String, usize> {
         let text = fs::read_to_string(&self.shown).unwrap_or_default();
-        // The last line may be half written; the log has what was said beside the records.
+        // The last line may be incomplete; messages are in the log.
         let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut items = BTreeMap::new();
         for record in records {
@@ -54,7 +55,7 @@ impl Tail {
     }
 }
 
-/// A store with a table whose stream is followed.
+/// Starts a store with a table whose stream is followed.
 fn store(folder: &Path) -> LocalStore {
     let store = LocalStore::start(folder);
     store.endpoint.ok(
@@ -83,7 +84,7 @@ fn a_tail_shows_each_record_once_while_days_pass() {
     let mut all = Tail::start(folder.path(), &store, "all", &["--from", "trim-horizon"]);
     let mut latest = Tail::start(folder.path(), &store, "latest", &[]);
     all.wait_for("before");
-    // Iterators expire, shards rotate, the stream forgets what is older than a day.
+    // Iterators expire, shards rotate, the stream is trimmed after a day.
     for (round, minutes) in [20, 26 * 60, 5 * 60, 26 * 60, 16].into_iter().enumerate() {
         store.endpoint.advance_clock(minutes * MINUTE_MS);
         for number in 0..8 {

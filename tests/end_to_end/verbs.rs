@@ -1,4 +1,4 @@
-//! Each verb of `weir` beside a running `weir up`: its data on standard output, its exit code.
+//! Each verb of `weir` with a running `weir up`: its data on standard output, its exit code.
 
 use std::fs;
 use std::process::{Output, Stdio};
@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a verb that ends well, and gives the objects on its lines.
+/// Runs a verb that succeeds, and returns the objects on its lines.
 fn objects(up: &Up, arguments: &[&str]) -> Vec<Value> {
     let arguments: Vec<&str> = arguments.iter().chain(&["--output", "ndjson"]).copied().collect();
     let output = weir(up.folder.path(), &arguments);
@@ -73,7 +73,7 @@ fn until_worked_off(up: &Up) {
     }
 }
 
-/// What is not there, or not what it is taken for, is named in one line.
+/// Checks that a missing or wrong name is reported in one line.
 fn addresses(up: &Up) {
     let s3 = fs::read_to_string(up.folder.path().join(".weir/running.json")).unwrap();
     let s3: Value = serde_json::from_str(&s3).unwrap();
@@ -86,7 +86,7 @@ fn addresses(up: &Up) {
         (&["streams", "ls", "--endpoint", "localhost:81"], "write http://localhost:81"),
         (&["streams", "ls", "--endpoint", dead], refused),
         (&["clock", "show", "--endpoint", dead], refused),
-        (&["clock", "show", "--endpoint", s3], "is no store of `weir`"),
+        (&["clock", "show", "--endpoint", s3], "is not a store of `weir`"),
         (&["migrate", "list", "--endpoint", dead], refused),
         (&["streams", "explain", "--last", "--table", "nosuch"], "no record of `nosuch` was seen"),
     ];
@@ -98,7 +98,7 @@ fn addresses(up: &Up) {
         assert!(!said.contains("ServiceError") && said.len() < 600, "{arguments:?}: {said}");
     }
     assert_eq!(code(up, &["logs", "counters", "--request", "nosuch"]), 1);
-    // One folder, one running system: commands could not tell two of them apart.
+    // One folder has one running system, because commands could not distinguish two.
     let template = root().join("template.yaml");
     let second = ["up", "--port", "0", "--s3-port", "0", "--directory", ".weir/other"];
     let flags = [&second[..], &["--template", template.to_str().unwrap()]].concat();
@@ -122,7 +122,7 @@ fn streams(up: &Up) {
     redrive(up);
 }
 
-/// A failure object as Lambda writes it, whose record is still in the stream.
+/// Redrives a failure object as Lambda writes it, whose record is still in the stream.
 fn redrive(up: &Up) {
     let tail = ["streams", "tail", "votes", "--from", "trim-horizon", "--no-follow"];
     let record = objects(up, &tail).remove(0);
@@ -151,7 +151,7 @@ fn redrive(up: &Up) {
     assert_eq!(dry[0]["outcome"], "not invoked", "{record}");
     let done = objects(up, &["streams", "redrive", path]);
     assert_eq!((&done[0]["outcome"], &done[0]["records"]), (&json!("done"), &json!(1)));
-    // Once more is the same: the total has seen that slot already.
+    // Repeating it is idempotent: the total has seen that slot already.
     assert_eq!(up.store.scan("totals")[0]["total"]["N"], "1");
 }
 
@@ -163,7 +163,7 @@ fn time_and_expiry(up: &Up) {
     let item =
         json!({"year": {"N": "2026"}, "title": {"S": "Weir"}, "expires_at": {"N": "1800000000"}});
     up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
-    // Whatever is read by nobody before its stream is trimmed is lost, and stays told of.
+    // Records that are not read before their stream is trimmed are lost, and stay reported.
     until_worked_off(up);
     assert_eq!(code(up, &["clock", "advance", "10000h"]), 4, "more than a year, and for good");
     assert_eq!(code(up, &["clock", "advance", "10000h", "--yes"]), 0);
@@ -177,7 +177,7 @@ fn functions(up: &Up) {
     assert_eq!(code(up, &["invoke", "nobody"]), 1);
     let logs = text(&weir(up.folder.path(), &["logs", "counters"]));
     assert!(logs.contains("REPORT RequestId: ") && logs.contains("Init Duration: "), "{logs}");
-    // Followed, it shows what is written after it began.
+    // `--follow` shows what is written after it began.
     let mut follow = binary("weir");
     let log = up.folder.path().join("followed.log");
     follow.args(["logs", "counters", "--follow"]).current_dir(up.folder.path());

@@ -1,4 +1,4 @@
-//! The smallest client that speaks DynamoDB's protocol: one request, one connection, no SDK. It signs
+//! A minimal client of DynamoDB's protocol: one request per connection, no SDK. It signs requests
 //! when it has an access key.
 
 use std::io::{Read, Write};
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 /// An access key's id and secret.
 pub(crate) type Key = (&'static str, &'static str);
 
-/// Where a store listens.
+/// The address of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     address: String,
-    /// What requests are signed with; `None` signs none.
+    /// The key that signs requests; `None` means unsigned.
     key: Option<Key>,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The end of `__type`, behind the `#`.
+    /// Returns the end of `__type`, after the `#`.
     pub(crate) fn error(&self) -> &str {
         let name = self.body["__type"].as_str().unwrap_or("");
         name.rsplit_once('#').map_or(name, |(_, error)| error)
@@ -58,7 +58,7 @@ impl Endpoint {
         &self.address
     }
 
-    /// Sends raw bytes to an operation; `None` when the connection broke.
+    /// Sends raw bytes to an operation; `None` if the connection broke.
     pub(crate) fn try_send(&self, target: &str, body: &[u8]) -> Option<Answer> {
         let target = format!("X-Amz-Target: DynamoDB_20120810.{target}\r\n");
         self.request("POST", "/", &target, body)
@@ -96,14 +96,14 @@ impl Endpoint {
         self.try_send(target, body.to_string().as_bytes()).expect("the store answers")
     }
 
-    /// Sends a request that has to succeed.
+    /// Sends a request that must succeed.
     pub(crate) fn ok(&self, target: &str, body: &Value) -> Value {
         let answer = self.send(target, body);
         assert_eq!(answer.status, 200, "{target} {body}: {}", answer.body);
         answer.body
     }
 
-    /// A table with one key attribute `p` of type S.
+    /// Creates a table with one key attribute `p` of type S.
     pub(crate) fn create_table(&self, name: &str) {
         self.ok(
             "CreateTable",
@@ -115,7 +115,7 @@ impl Endpoint {
         );
     }
 
-    /// All items of a table.
+    /// Returns all items of a table.
     pub(crate) fn scan(&self, table: &str) -> Vec<Value> {
         let mut items = Vec::new();
         let mut request = json!({"TableName": table, "ConsistentRead": true});
@@ -136,7 +136,7 @@ impl Endpoint {
     }
 }
 
-/// The header lines that sign a request (AWS Signature Version 4), with `headers` among what is signed.
+/// Returns the header lines that sign a request (AWS Signature Version 4), including `headers`.
 fn signature(key: Key, method: &str, url: &str, headers: &str, body: &[u8]) -> String {
     let identity = Credentials::new(key.0, key.1, None, None, "test").into();
     let parameters = v4::SigningParams::builder()

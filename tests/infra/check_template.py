@@ -1,4 +1,4 @@
-"""What must hold in the expansions of template.yaml and of the examples; prints `N passed, N failed`."""
+"""Checks the expansions of template.yaml and of the examples; prints `N passed, N failed`."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statement
 
 STREAM_RETENTION_SECONDS = 86_400
 VERSION_DESCRIPTION_LENGTH = 256
-# The one service whose actions have no resources to name.
+# The only service whose actions have no resources.
 NO_RESOURCES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
-# No number ends the retries, as failures of milliseconds would use up any in minutes of an incident and give healthy
-# records up: a record's age does. A function puts aside itself most of what no retry can help.
+# The age of a record bounds the retries, not their number: fast failures would use up any number within minutes of an
+# incident, and healthy records would be discarded. The functions quarantine most records that no retry can help.
 RETRIES_WITHOUT_END = -1
 ALARMS = ["Errors", "Throttles", "Lag", "Refused", "GivenUp"]
 GIVEN_UP = ["OnFailureDestinationDeliveredEventCount", "DroppedEventCount"]
-# A function that no stream invokes has no lag and gives nothing up; one that runs alone on purpose is
+# A function that no stream invokes has no lag and discards nothing; one with a reserved concurrency of one is
 # throttled while it runs.
 ALARMS_WITHOUT_MAPPING = ["Errors"]
 
@@ -43,7 +43,7 @@ class Expansion(unittest.TestCase):
         return any(function in json.dumps(mapping["FunctionName"]) for mapping in mappings)
 
     def assert_kept(self, name):
-        # What a failed creation made goes with it: a table with a name of its own would be in the next one's way.
+        # A failed creation must delete what it created: a table with a fixed name would block the next attempt.
         self.assertEqual(self.resources[name]["DeletionPolicy"], "RetainExceptOnCreate")
         self.assertEqual(self.resources[name]["UpdateReplacePolicy"], "Retain")
 
@@ -84,7 +84,7 @@ class Expansion(unittest.TestCase):
             for resource in resources:
                 head, service = resource.split(":", 3)[:3][0], resource.split(":")[2]
                 self.assertEqual(head, "arn")
-                # A pattern only at the end, behind a name: objects below a prefix, streams of a table.
+                # A pattern only at the end, after a name: objects below a prefix, streams of a table.
                 self.assertNotIn("*", resource.removesuffix("*"), role)
                 if service == "s3" and resource.endswith("*"):
                     self.assertRegex(resource, r"^arn:aws:s3:::[a-z-]+/[a-z/-]+/\*$")
@@ -112,7 +112,7 @@ class Expansion(unittest.TestCase):
                 self.assertEqual(destination, "arn:aws:s3:::failures-bucket")
 
     def test_at_most_two_mappings_read_one_stream_for_good(self):
-        # A migration is over one day: what reads for it is enabled by a parameter, which no deployment sets.
+        # Migrations are temporary: a parameter enables their mappings, which no deployment sets.
         mappings = self.of_type("AWS::Lambda::EventSourceMapping").values()
         lasting = [m for m in mappings if m.get("Enabled", True) is True]
         [passing] = [m for m in mappings if m not in lasting]
@@ -168,7 +168,7 @@ class Expansion(unittest.TestCase):
             group = groups[f"{function}DeploymentGroup"]
             alarms = [alarm["Name"]["Ref"] for alarm in group["AlarmConfiguration"]["Alarms"]]
             self.assertEqual(alarms, [f"{function.removesuffix('Function')}DeploymentErrorsAlarm"])
-            # Of the function as a whole it would count the version that is replaced, and take back what mends it.
+            # On the whole function it would count errors of the replaced version, and roll back the correction.
             [metric] = metrics(self.resources[alarms[0]]["Properties"])
             self.assertEqual(metric["MetricName"], "Errors")
             subject = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
@@ -184,9 +184,9 @@ class Expansion(unittest.TestCase):
             self.assertIn("AllAtOnce", config)
 
     def test_a_changed_parameter_makes_a_new_version(self):
-        # SAM names a version by a hash in which parameters are names, so that a value changes the version only in
-        # its description. What is in there and does not change the function is refused by Lambda: it publishes
-        # no version that is equal to the last one.
+        # SAM names a version by a hash in which parameters are names, so a parameter's value changes the version only
+        # through its description. Values that do not change the function must not be there: Lambda publishes no
+        # version that equals the last one.
         versions = self.of_type("AWS::Lambda::Version").values()
         for function, properties in self.functions().items():
             of_function = [properties.get(name) for name in ("Environment", "MemorySize", "Timeout")]
@@ -197,7 +197,7 @@ class Expansion(unittest.TestCase):
             self.assertLessEqual(self.length_at_most(description), VERSION_DESCRIPTION_LENGTH, function)
 
     def length_at_most(self, description):
-        """How long a description is with the longest values that its parameters take."""
+        """Returns the length of a description with the longest values of its parameters."""
         pattern = description.get("Fn::Sub", "")
         longest = {}
         for name in re.findall(r"\$\{(\w+)\}", pattern):
@@ -308,9 +308,9 @@ class Expansion(unittest.TestCase):
         environments = [table for table in config.values() if isinstance(table, dict)]
         self.assertTrue(environments)
         for environment in environments:
-            # SAM looks for changes below CodeUri alone, and most of a function's sources are elsewhere.
+            # SAM detects changes below CodeUri only, and most of a function's sources are elsewhere.
             self.assertNotIn("cached", environment["build"]["parameters"])
-            # CloudFormation nests stacks below a template with a transform only when it is told so.
+            # CloudFormation nests stacks in a template with a transform only with this capability.
             self.assertIn("CAPABILITY_AUTO_EXPAND", environment["deploy"]["parameters"]["capabilities"].split())
             for pair in shlex.split(environment["deploy"]["parameters"]["parameter_overrides"]):
                 name, value = pair.split("=", 1)
@@ -339,7 +339,7 @@ class Examples(unittest.TestCase):
 
 
 def parameters_in(template, value):
-    """The parameters that a value refers to, also by the name of a resource."""
+    """Returns the parameters that a value refers to, also by the name of a resource."""
     match value:
         case {"Ref": name}:
             return parameters_of(template, name)
@@ -356,7 +356,7 @@ def parameters_in(template, value):
 
 
 def parameters_of(template, name):
-    """A parameter itself, or those in the name that a resource is given."""
+    """Returns a parameter itself, or those in a resource's name."""
     if name in template["Parameters"]:
         return {name}
     properties = template["Resources"].get(name, {}).get("Properties", {})
@@ -364,12 +364,12 @@ def parameters_of(template, name):
 
 
 def metrics(alarm):
-    """Every metric of an alarm, with its name and dimensions."""
+    """Returns every metric of an alarm, with its name and dimensions."""
     return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
 
 
 def dimensions(alarm):
-    """The dimensions of every metric of an alarm."""
+    """Returns the dimensions of every metric of an alarm."""
     return [dimension for metric in metrics(alarm) for dimension in metric["Dimensions"]]
 
 

@@ -1,6 +1,6 @@
-"""What SAM makes of template.yaml, without AWS: the expansion, and its references as local names.
+"""SAM's expansion of template.yaml, without AWS, and its references as local names.
 
-The resources of nested stacks stand in the expansion as if the template itself had them.
+The resources of nested stacks are in the expansion as if the template itself had them.
 """
 
 import json
@@ -13,30 +13,30 @@ from samtranslator.parser.parser import Parser
 from samtranslator.translator.translator import Translator
 from samtranslator.yaml_helper import yaml_parse
 
-# The translator complains about switches of Amazon's own that are not set.
+# The translator warns about missing feature switches that only Amazon sets.
 logging.disable(logging.WARNING)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "template.yaml"
 REGION, ACCOUNT = "us-east-1", "000000000000"
 
 
-# Stands in for the lookup of AWS's managed policies, which needs an account.
+# Replaces the lookup of AWS's managed policies, which needs an account.
 MANAGED_POLICIES = {"AWSCodeDeployRoleForLambda": "arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambda"}
 
 
 class Region:
-    """Stands in for the SDK's session, which only says the region."""
+    """Replaces the SDK's session, of which only the region is needed."""
 
     region_name = REGION
 
 
 def expand(path=TEMPLATE, parameters=None):
-    """The CloudFormation template that SAM deploys, with the resources of its nested stacks."""
+    """Returns the CloudFormation template that SAM deploys, with the resources of its nested stacks."""
     return nesting.inline(expand_sam(path, parameters), path.parent)
 
 
 def expand_sam(path, parameters):
-    """The CloudFormation template that SAM deploys."""
+    """Returns the CloudFormation template that SAM deploys."""
     source = yaml_parse(path.read_text())
     for resource in source["Resources"].values():
         properties = resource.get("Properties", {})
@@ -45,12 +45,12 @@ def expand_sam(path, parameters):
             properties["CodeUri"] = "s3://artifacts/function"
     source.get("Globals", {}).get("Function", {}).pop("CodeUri", None)
     translator = Translator(MANAGED_POLICIES, Parser(), boto_session=Region())
-    # Through text and back: plain dictionaries and lists.
+    # Encoded and decoded, to get plain dictionaries and lists.
     return json.loads(json.dumps(translator.translate(source, parameters or {})))
 
 
 class Names:
-    """Turns references into the names and ARNs that the local run gives the same resources."""
+    """Converts references to the names and ARNs of the same resources in the local run."""
 
     def __init__(self, template, parameters=None):
         self.resources = template["Resources"]
@@ -59,7 +59,7 @@ class Names:
         self.pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::StackName": "weir"}
 
     def text(self, value):
-        """A string with every intrinsic function replaced."""
+        """Returns a string with every intrinsic function replaced."""
         match value:
             case str() | int():
                 return str(value)
@@ -107,7 +107,7 @@ class Names:
 
 
 def kebab(name):
-    """`ArchiveBucket` as the local run names it: `archive-bucket`."""
+    """Returns the local run's name of a resource: `archive-bucket` for `ArchiveBucket`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
@@ -116,13 +116,13 @@ def as_list(value):
 
 
 def role_of(template, function):
-    """The logical id of a function's role."""
+    """Returns the logical id of a function's role."""
     role = template["Resources"][function]["Properties"]["Role"]["Fn::GetAtt"]
     return role[0] if isinstance(role, list) else role.split(".")[0]
 
 
 def statements(template, role):
-    """Every statement of a role's own policies."""
+    """Returns every statement of a role's own policies."""
     for policy in template["Resources"][role]["Properties"].get("Policies", []):
         yield from policy["PolicyDocument"]["Statement"]
 

@@ -1,8 +1,8 @@
 """Compares what each function's role allows with what the function does in a local run.
 
-Runs the template with a recording proxy of its own between each function and its endpoints, makes the
-functions do everything that they can do, and prints a table. Fails when a function does what its role
-does not allow, or when a role allows what nobody does and no reason is listed here.
+Runs the template with a recording proxy between each function and its endpoints, makes the functions do
+everything that they can do, and prints a table. Fails if a function does something that its role does
+not allow, or if a role allows something that its function does not do, without a reason listed here.
 """
 
 import fnmatch
@@ -23,11 +23,11 @@ import urllib.request
 
 from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statements
 
-# Built before by `tests/infra/run`.
+# `tests/infra/run` builds it.
 BINARIES = ROOT / "target" / "debug"
 POLLER = "Lambda's event source mapping reads the stream with the function's role"
 MIGRATING = "for a migration that is under way; tests/real_data/northwind.py has one"
-FAILURES = "Lambda sends what it gave up with the function's role"
+FAILURES = "Lambda sends what it discarded with the function's role"
 # Allowed and not done by the function itself: (action, pattern of the resource) and why.
 REASONS = {
     ("dynamodb:DescribeStream", "*/stream/*"): POLLER,
@@ -60,12 +60,12 @@ REASONS = {
     ("dynamodb:UpdateItem", "*:table/movies*"): MIGRATING,
     ("dynamodb:PutItem", "*:table/weir-migrations"): MIGRATING,
 }
-# A transaction is allowed by the actions that it is made of.
+# The permissions of a transaction are those of its actions.
 TRANSACTED = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
-    """Passes requests on, and notes the action and the resource of each."""
+    """Forwards requests, and records the action and the resource of each."""
 
     protocol_version = "HTTP/1.1"
 
@@ -96,7 +96,7 @@ class Recorder(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
     def log_message(self, *_):
-        """Nothing: what counts is noted."""
+        """Logs nothing; requests are recorded instead."""
 
 
 class Proxy(http.server.ThreadingHTTPServer):
@@ -119,7 +119,7 @@ class Proxy(http.server.ThreadingHTTPServer):
 
 
 def dynamodb_calls(_method, _path, headers, body):
-    """(action, ARN, None) of a DynamoDB request."""
+    """Returns (action, ARN, None) of a DynamoDB request."""
     action = headers["X-Amz-Target"].split(".")[1]
     request = json.loads(body)
     for operations in request.get("TransactItems", []):
@@ -131,13 +131,13 @@ def dynamodb_calls(_method, _path, headers, body):
     items = request.get("RequestItems", {})
     tables = [request["TableName"]] if "TableName" in request else list(items)
     for table in tables:
-        # A query of an index is allowed by the index.
+        # The permission to query an index is the index's.
         index = f"/index/{request['IndexName']}" if "IndexName" in request else ""
         yield f"dynamodb:{action}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}{index}", None
 
 
 def s3_calls(method, path, _headers, _body):
-    """(action, ARN, prefix) of an S3 request in path style. Actions are those that IAM asks for."""
+    """Returns (action, ARN, prefix) of an S3 request in path style. The actions are IAM's."""
     parts = urllib.parse.urlsplit(path)
     bucket, _, key = urllib.parse.unquote(parts.path).lstrip("/").partition("/")
     if not key:
@@ -150,7 +150,7 @@ def s3_calls(method, path, _headers, _body):
 
 
 def with_proxies(text, proxies):
-    """The template with each function's endpoints set to its proxies."""
+    """Returns the template with each function's endpoints set to its proxies."""
     for function, (dynamodb, s3) in proxies.items():
         head, rest = text.split(f"\n  {function}:\n", 1)
         lines = f"        Variables:\n          AWS_ENDPOINT_URL_DYNAMODB: {dynamodb.url}\n          AWS_ENDPOINT_URL_S3: {s3.url}\n"
@@ -159,7 +159,7 @@ def with_proxies(text, proxies):
 
 
 def call(url, operation, request):
-    """One DynamoDB request."""
+    """Sends one DynamoDB request."""
     headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
     body = json.dumps(request).encode()
     with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as answer:
@@ -179,7 +179,7 @@ def exercise(url, used):
     put("votes", {"slot": {"S": "B#0"}, "votes": {"S": "not a number"}})
     # A version of it would be too large.
     put("movies", {"year": {"N": "1999"}, "title": {"S": "Long"}, "plot": {"S": "x" * 409_400}})
-    # A product whose lines follow, and one with a value that came through too many copies.
+    # A product with copies in lines, and one with a value that came through too many copies.
     put("order-lines", {"orderID": {"N": "1"}, "productID": {"N": "7"}})
     put("products", {"productID": {"N": "7"}, "productName": {"S": "Chai"}})
     mark = '{"N":"1"}@/' + "0" * 40 + " 9"
@@ -191,7 +191,7 @@ def exercise(url, used):
         time.sleep(4)
     wanted = [("CountersFunction", "s3:PutObject"), ("CountersFunction", "dynamodb:Scan"), ("ArchiveFunction", "s3:PutObject"), ("VersionsFunction", "dynamodb:PutItem"), ("VersionsFunction", "s3:PutObject"),
               ("FanOutFunction", "dynamodb:UpdateItem"), ("FanOutFunction", "dynamodb:PartiQLUpdate"), ("FanOutFunction", "dynamodb:Scan"), ("FanOutFunction", "s3:PutObject")]
-    # A line that is new when its product's job is done is brought up to date by itself.
+    # A line created after its product's job is updated on its own.
     wait_for([("FanOutFunction", "dynamodb:PartiQLUpdate")], used)
     put("order-lines", {"orderID": {"N": "2"}, "productID": {"N": "7"}})
     wait_for(wanted, used)
@@ -208,12 +208,12 @@ def wait_for(wanted, used):
 
 
 def record(template):
-    """Runs the template and gives {(function, action, resource): prefix} of what was done."""
+    """Runs the template and returns {(function, action, resource): prefix} of the requests."""
     used, functions = {}, [n for n, r in template["Resources"].items() if r["Type"] == "AWS::Lambda::Function"]
     proxies = {f: (Proxy(dynamodb_calls, f, used), Proxy(s3_calls, f, used)) for f in functions}
     with tempfile.TemporaryDirectory(prefix="least-privilege-", dir=BINARIES.parent) as folder:
         path = pathlib.Path(folder)
-        # Without sources beside the template, weir takes the functions from its own folder.
+        # Without sources next to the template, weir uses the functions in its own folder.
         for binary in ("weir", *(source.stem for source in (ROOT / "functions/processor/src/bin").glob("*.rs"))):
             os.link(BINARIES / binary, path / binary)
         (path / "template.yaml").write_text(with_proxies(TEMPLATE.read_text(), proxies))
@@ -246,7 +246,7 @@ def record(template):
 
 
 def grants(template, names, function):
-    """(action, resource pattern, prefix pattern) of what a function's role allows."""
+    """Returns (action, resource pattern, prefix pattern) of what a function's role allows."""
     for statement in statements(template, role_of(template, function)):
         condition = statement.get("Condition", {}).get("StringLike", {})
         for action in as_list(statement["Action"]):
@@ -256,7 +256,7 @@ def grants(template, names, function):
 
 
 def compare(template, used):
-    """Rows of the table, and whether all of them are in order."""
+    """Returns the rows of the table, and whether all of them are in order."""
     names, rows, failed = Names(template), [], 0
     for function in sorted({function for function, _, _ in used}):
         allowed = list(grants(template, names, function))

@@ -13,28 +13,28 @@ from samtranslator.yaml_helper import yaml_parse
 
 STACK = "AWS::CloudFormation::Stack"
 NO_VALUE = {"Ref": "AWS::NoValue"}
-# What these mean differs between a nested stack and the one around it.
+# These pseudo-parameters differ between a nested stack and the outer one.
 OF_ONE_STACK = {"AWS::StackName", "AWS::StackId"}
 
 
 def inline(template, folder):
-    """The template without nested stacks: their resources stand beside its own."""
+    """Returns the template without nested stacks; it has their resources instead."""
     template = json.loads(json.dumps(template))
     for stack in of_stacks(template).values():
         stack["TemplateURL"] = str(folder / stack["TemplateURL"])
-    # From the outside in, so that what a parameter is given decides conditions at any depth.
+    # From the outside in, so that a parameter's value decides conditions at any depth.
     while stacks := of_stacks(template):
         template = inline_these(template, stacks)
     return template
 
 
 def of_stacks(template):
-    """The properties of each nested stack."""
+    """Returns the properties of each nested stack."""
     return {name: r["Properties"] for name, r in template["Resources"].items() if r["Type"] == STACK}
 
 
 def inline_these(template, stacks):
-    """The template with the resources of these stacks, which may be stacks in turn."""
+    """Returns the template with the resources of these stacks, which may be stacks in turn."""
     uses = Counter(stack["TemplateURL"] for stack in stacks.values())
     outputs = {}
     for name, stack in stacks.items():
@@ -42,7 +42,7 @@ def inline_these(template, stacks):
         inner = json.loads(json.dumps(yaml_parse(path.read_text())))
         for deeper in of_stacks(inner).values():
             deeper["TemplateURL"] = str(path.parent / deeper["TemplateURL"])
-        # The stacks of one template are told apart by what they belong to.
+        # The stacks of one template are distinguished by their owners.
         prefix = name.removesuffix("Alarms") if uses[stack["TemplateURL"]] > 1 else ""
         nested = Nested(template, inner, stack.get("Parameters", {}), prefix)
         del template["Resources"][name]
@@ -56,7 +56,7 @@ def inline_these(template, stacks):
 
 
 class Nested:
-    """One nested template with the values that the outer one gives."""
+    """A nested template with the parameter values of the outer one."""
 
     def __init__(self, outer, inner, given, prefix):
         self.outer, self.inner, self.prefix = outer, inner, prefix
@@ -64,7 +64,7 @@ class Nested:
         if unknown := given.keys() - parameters.keys():
             raise ValueError(f"the nested template has no parameters {sorted(unknown)}")
         self.given = {name: given[name] if name in given else p["Default"] for name, p in parameters.items()}
-        # The conditions that only a parameter of the outer template decides.
+        # The conditions that depend on a parameter of the outer template.
         self.kept = {}
 
     def resources(self):
@@ -74,7 +74,7 @@ class Nested:
         return {name: self.put(output["Value"]) for name, output in self.inner.get("Outputs", {}).items()}
 
     def put(self, value):
-        """A value in the words of the outer template."""
+        """Returns a value in terms of the outer template."""
         match value:
             case {"Ref": name}:
                 return self.ref(name)
@@ -115,7 +115,7 @@ class Nested:
                 return str(text)
 
     def decide(self, condition):
-        """Whether a condition is true; `None` when a parameter of the outer template decides it."""
+        """Returns whether a condition is true; `None` if a parameter of the outer template decides it."""
         content = self.inner["Conditions"][condition]
         match self.truth(content):
             case None:
@@ -144,7 +144,7 @@ class Nested:
 
 
 def with_outputs(value, outputs):
-    """A value with the outputs of nested stacks in place of what names them."""
+    """Returns a value in which references to outputs of nested stacks are replaced by the outputs."""
     match value:
         case {"Fn::GetAtt": path}:
             name = path if isinstance(path, str) else ".".join(path)

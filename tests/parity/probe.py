@@ -1,10 +1,10 @@
-"""Asks a local emulator of AWS how it keeps the rules of event source mappings and streams.
+"""Probes how a local emulator of AWS implements the rules of event source mappings and streams.
 
     python tests/parity/probe.py NAME URL [RULE …]
 
-Prints one line for each probe: NAME, the rule's number, what was seen, and whether AWS does the same.
-Every probe runs: a table with a stream, a Python function that writes down each event it gets, a
-mapping, and writes. `run` beside this installs the emulators and prints all of their lines.
+Prints one line per probe: NAME, the rule's number, the observation, and whether AWS does the same.
+Every probe has a table with a stream, a Python function that logs each event, a mapping, and writes.
+`run` in this folder installs the emulators and prints all of their lines.
 """
 
 import io
@@ -40,7 +40,7 @@ def handler(event, context):
 """
 
 
-# DynamoDB's 15 minutes, and some more.
+# DynamoDB's 15 minutes, and a margin.
 ITERATOR_LIFE_SECONDS = 16 * 60
 
 
@@ -60,7 +60,7 @@ class Emulator:
         self.early = None
 
     def table(self, *names):
-        """A table with a stream; its key is `id`, or a partition and a sort key of these names."""
+        """Creates a table with a stream; its key is `id`, or a partition and a sort key of these names."""
         self.count += 1
         name = f"probe{self.count}"
         names = names or ["id"]
@@ -74,7 +74,7 @@ class Emulator:
         return name
 
     def take_iterator(self):
-        """An iterator and when it was taken, for the probe that needs an old one."""
+        """Takes an iterator and its time, for the probe that needs an old one."""
         table = self.table()
         self.put(table, "early")
         arn = self.arn(table)
@@ -90,7 +90,7 @@ class Emulator:
         self.tables.put_item(TableName=table, Item={"id": {"S": key}, **attributes})
 
     def mapped(self, table, **settings):
-        """A function on the table's stream; gives what reads the events it has got."""
+        """Creates a function on the table's stream; returns a function that reads its events."""
         out = os.path.join(self.folder, table)
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
@@ -113,7 +113,7 @@ class Emulator:
             if not os.path.exists(out):
                 return []
             with open(out) as lines:
-                # The last line may be half written.
+                # The last line may be incomplete.
                 return [json.loads(line) for line in lines if line.endswith("\n")]
 
         return events
@@ -133,7 +133,7 @@ def wait(condition, seconds):
 
 
 def one_partition(emulator):
-    """Items of one partition, the first of which always fails, in ten lanes and batches of one."""
+    """Writes items of one partition, the first of which always fails, in ten lanes and batches of one."""
     table = emulator.table("partition", "id")
     for key in ["poison", *(f"item{number}" for number in range(20))]:
         emulator.put(table, key, partition={"S": "same"})
@@ -252,7 +252,7 @@ def retries_end(emulator):
 
 
 def filtered(emulator, pattern, **attributes):
-    """Whether an item passes a pattern; None when not even the control does, which passes another."""
+    """Returns whether an item passes a pattern; None if even the control fails, which passes another."""
     table = emulator.table()
     emulator.put(table, "asked", **attributes)
     emulator.put(table, "control")

@@ -7,13 +7,13 @@ The templates themselves are read from clones, so nothing here fetches anything:
     tests/public_templates/compare.py --clones CLONES --tools VENV/bin --weir target/debug/weir
 
 VENV is a virtual environment with the packages aws-sam-cli and cfn-lint. The verdicts in verdicts.tsv are of
-2026-11-28, aws-sam-cli 1.170.0 (aws-sam-translator 1.115.0) and cfn-lint 1.58.0. `--keep` judges with weir alone.
+2026-11-28, aws-sam-cli 1.170.0 (aws-sam-translator 1.115.0) and cfn-lint 1.58.0. `--keep` runs only weir.
 
 A template with SAM's types that does not ask for SAM, as the SAM translator's own test inputs, is judged with the line
 `Transform: AWS::Serverless-2016-10-31` before it, as those tests do it.
 
-A verdict is `accepts` or `refuses`; what a tool warns of counts as accepted. The exit code is 1 when a verdict of
-`weir check` differs from what the other two say and reasons.tsv has no reason for it, or has one that no longer applies.
+A verdict is `accepts` or `refuses`; a template with warnings counts as accepted. The exit code is 1 if a verdict of
+`weir check` differs from the other two and reasons.tsv has no reason for it, or has one that no longer applies.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def short(text):
 
 
 def sam(tools, template, text):
-    """`sam validate` judges SAM templates alone; another one it takes as it is."""
+    """Runs `sam validate`, which validates SAM templates only and accepts all others."""
     if SAM not in text:
         return "no SAM", ""
     done = run([tools / "sam", "validate", "--region", "us-east-1", "--template", template])

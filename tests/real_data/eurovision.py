@@ -1,7 +1,7 @@
 """Real votes: loads every point given at Eurovision 2016-2021 into sharded counters while each batch is
 delivered twice and the function is killed, and compares the totals with the published results. A third is
 counted into 5 slots, then slots grow to 20, and are folded back to 5 while the last third is counted. Then
-voters change votes that were counted in slots which have been folded away."""
+voters change votes that were counted in slots removed by folding."""
 
 import collections
 import csv
@@ -15,7 +15,7 @@ POINTS, RESULTS = DATA / "eurovision" / "points.csv", DATA / "eurovision" / "res
 
 
 def published():
-    """Points by year, round, kind and contestant, as published."""
+    """Returns points by year, round, kind and contestant, as published."""
     with open(RESULTS, newline="") as file:
         return {
             (row["year"], row["round"], row["kind"], row["contestant"]): int(row["points"])
@@ -24,7 +24,7 @@ def published():
 
 
 def totals(weir):
-    """Points by the same key from the totals table; `total` is jury and public together."""
+    """Returns points by the same key from the totals table; `total` is jury and public together."""
     found = collections.Counter()
     for page in weir.dynamodb.get_paginator("scan").paginate(TableName="totals", ConsistentRead=True):
         for item in page["Items"]:
@@ -40,7 +40,7 @@ def differences(expected, found):
 
 
 def thirds(folder):
-    """The points in three files, each with the header."""
+    """Returns the points in three files, each with the header."""
     header, *lines = POINTS.read_text(encoding="utf-8").splitlines(keepends=True)
     size = -(-len(lines) // 3)
     for number in range(3):
@@ -50,7 +50,7 @@ def thirds(folder):
 
 
 def higher_slots(weir):
-    """Slots from number 5 on."""
+    """Returns the slots from number 5 on."""
     for page in weir.dynamodb.get_paginator("scan").paginate(TableName="votes", ConsistentRead=True):
         for item in page["Items"]:
             if int(item["slot"]["S"].rsplit("#", 1)[1]) >= 5:
@@ -58,7 +58,7 @@ def higher_slots(weir):
 
 
 def fold(weir):
-    """`weir counters fold --to 5`; gives how many slots were moved."""
+    """Runs `weir counters fold --to 5`; returns the number of moved slots."""
     done = subprocess.run(
         [WEIR, "counters", "fold", "--to", "5", "--forget-loads", "--endpoint", weir.dynamodb_url, "--output", "json"],
         cwd=weir.path, capture_output=True, text=True,
@@ -68,7 +68,7 @@ def fold(weir):
 
 
 def vote_with_ballots(weir, slots, seed):
-    """300 votes of the same 60 voters, each of whom has one vote in the poll."""
+    """Casts 300 votes of the same 60 voters, each of whom has one vote in the poll."""
     subprocess.run(
         [WEIR, "counters", "generate", "--endpoint", weir.dynamodb_url, "--ballots", "ballots", "--prefix", "poll#",
          "--votes", "300", "--voters", "60", "--slots", str(slots), "--seed", str(seed)],
@@ -77,7 +77,7 @@ def vote_with_ballots(weir, slots, seed):
 
 
 def ballots_and_totals(weir):
-    """What the counters of the poll must be by the ballots, and what their totals are."""
+    """Returns the counters of the poll computed from the ballots, and their totals."""
     by_ballots, found = collections.Counter(), collections.Counter()
     for page in weir.dynamodb.get_paginator("scan").paginate(TableName="ballots", ConsistentRead=True):
         for item in page["Items"]:
@@ -86,13 +86,13 @@ def ballots_and_totals(weir):
         for item in page["Items"]:
             if item["counter"]["S"].startswith("poll#"):
                 found[item["counter"]["S"]] = int(item["total"]["N"])
-    # A counter of 0 equals one that is not there.
+    # A counter of 0 equals a missing one.
     return {k: v for k, v in by_ballots.items() if v}, {k: v for k, v in found.items() if v}
 
 
 def change_votes_after_folding(weir):
-    """Voters who were counted in 20 slots change their votes when 5 are left: no slot comes back, and
-    the totals are what the ballots say."""
+    """Changes votes that were counted in 20 slots when 5 are left: no slot reappears, and the totals
+    match the ballots."""
     weir.dynamodb.create_table(
         TableName="ballots", BillingMode="PAY_PER_REQUEST", KeySchema=[{"AttributeName": "ballot", "KeyType": "HASH"}],
         AttributeDefinitions=[{"AttributeName": "ballot", "AttributeType": "S"}],
@@ -151,7 +151,7 @@ def main():
             ).stdout)[0]["total"] for how in ("rolled-up", "exact", "fresh")
         }
         assert set(reads.values()) == {str(expected[tuple(counter.split("#"))])}, reads
-        # Nothing that is still on its way may change them again.
+        # Records still in flight must not change them again.
         time.sleep(3)
         left = differences(expected, totals(weir))
         assert not left, left

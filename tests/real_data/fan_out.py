@@ -1,5 +1,5 @@
 """Real products and order lines (Northwind): every product is renamed, some of them many times, while 2,155 lines
-are loaded and the function is killed; in the end no line carries an old name."""
+are loaded and the function is killed; in the end no line has an old name."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ def scan(weir, table):
 
 
 def stale(weir):
-    """Lines whose copied values are not their product's."""
+    """Returns the lines whose copied values differ from their product's."""
     products = {item["productID"]["N"]: item for item in scan(weir, "products")}
     wrong, lines = [], 0
     for line in scan(weir, "order-lines"):
@@ -63,12 +63,12 @@ def main():
         assert kills > 0, "the function was never running while products were renamed"
         weir.wait_until(lambda: not stale(weir)[0], 120, "every line to carry its product's name")
         settled = time.monotonic()
-        # Nothing that is still on its way may bring an old name back.
+        # Records still in flight must not restore an old name.
         time.sleep(3)
         wrong, count = stale(weir)
         assert not wrong, wrong[:3]
         assert count == len(lines) == 2155, count
-        # A line that somebody wrote over by hand is put right.
+        # A line overwritten by hand is repaired.
         line = lines[0]
         key = {"orderID": {"N": line["orderID"]}, "productID": {"N": line["productID"]}}
         weir.dynamodb.update_item(

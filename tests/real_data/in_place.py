@@ -1,7 +1,7 @@
-"""Changes where items stand, on Northwind's orders: an attribute is renamed and becomes a number, another one is filled
-in, then all of that is taken back, then a customer is removed from two tables; all while a writer changes, adds and
-deletes orders at a few hundred per second, the function is killed and every batch is delivered twice. What the tables
-have to hold is computed here on its own."""
+"""Changes in place, on Northwind's orders: an attribute is renamed and becomes a number, another one is filled in; then
+all of that is reverted, and a customer is removed from two tables. Meanwhile a writer changes, adds and deletes orders
+at a few hundred per second, the function is killed and every batch is delivered twice. The expected content of the
+tables is computed here independently."""
 
 import decimal
 import json
@@ -42,7 +42,7 @@ segments: 2
 
 
 def plain(item):
-    """An item as Python values; numbers by their value."""
+    """Returns an item as Python values; numbers by their value."""
     read = {"S": str, "N": decimal.Decimal}
     return {name: read[kind](text) for name, value in item.items() for kind, text in value.items()}
 
@@ -66,7 +66,7 @@ def migrated(row):
 
 
 def by_value(rows):
-    """Rows with their freight as a number: the way back writes 1.00 as 1."""
+    """Returns rows with their freight as a number: the reverse direction writes 1.00 as 1."""
     return {key: row | ({"freight": decimal.Decimal(row["freight"])} if "freight" in row else {})
             for key, row in rows.items()}
 
@@ -100,7 +100,7 @@ class Migrating:
         deadline = time.monotonic() + 300
         while True:
             time.sleep(0.5)
-            # A killed worker's lease runs out after some seconds, so a few kills are enough.
+            # A killed worker's lease expires after some seconds, so a few kills are enough.
             self.kills += northwind.kill_instance(self.worker.pid) if self.kills < 2 else 0
             states = [json.loads(line) for line in self.weir("list", "--output", "ndjson").splitlines()] \
                 if self.kills else []
@@ -143,7 +143,7 @@ def run(url, folder):
             switched = migrating.weir("cutover", migrating.name)
             expected = {key: migrated(row) for key, row in truth(shop, "orders").items()}
             same(expected, found(shop, "orders"), "orders after the cut-over")
-            # While it is changed back, old and new writers write.
+            # During the revert, old and new writers write.
             writing.set()
             back = migrating.weir("revert", migrating.name)
             with shop.lock:

@@ -15,7 +15,7 @@ MOVIES = DATA / "movies" / "moviedata.json"
 
 
 def to_dynamodb(value):
-    """Plain JSON as DynamoDB JSON, made here on its own."""
+    """Converts plain JSON to DynamoDB JSON, independently of the product."""
     if isinstance(value, str):
         return {"S": value}
     if isinstance(value, bool):
@@ -30,7 +30,7 @@ def to_dynamodb(value):
 
 
 def canonical(value):
-    """DynamoDB JSON in a form in which equal items are equal texts."""
+    """Returns DynamoDB JSON in a form in which equal items are equal texts."""
     def numbers(node):
         if isinstance(node, dict):
             if set(node) == {"N"}:
@@ -75,7 +75,7 @@ def main():
         weir.wait_until(archived, 90, "1,293 films in the archive")
         took = time.monotonic() - started
         assert kills > 0, "the function was not running when the films expired"
-        # Nothing that is delivered again may add a row.
+        # Redelivered records must not add a row.
         time.sleep(4)
         rows = duckdb.sql(f"select _item, year, title, info_rating, _event_id, _deleted_by, \"table\", dt from {query}")
         types = dict(zip(rows.columns, map(str, rows.types)))

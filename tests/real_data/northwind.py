@@ -1,6 +1,6 @@
 """Northwind: three tables become one while a writer changes, adds and deletes orders at a few hundred per second,
-the function is killed and every batch is delivered twice. The one table is compared with a transform made here on
-its own, in SQLite; then the migration is reverted and the three tables are compared with what was written."""
+the function is killed and every batch is delivered twice. The one table is compared with an independent
+transform in SQLite; then the migration is reverted and the three tables are compared with what was written."""
 
 import csv
 import json
@@ -80,7 +80,7 @@ class Shop:
         return json.loads(self.truth.execute(query, (table, self.random.getrandbits(40), table)).fetchone()[0])
 
     def change(self, number):
-        """One change: of an order, also of its customer (so that its key changes), of its lines, or of a customer."""
+        """Changes an order, its customer as well (so that its key changes), its lines, or a customer."""
         with self.lock:
             dice = self.random.random()
             if dice < 0.3:
@@ -102,7 +102,7 @@ class Shop:
                 self.put("customers", self.some("customers") | {"contactName": f"Contact {number}"})
 
     def change_target(self, number):
-        """One change after the cut-over: an order gets another freight where it stands now."""
+        """Makes one change after the cut-over: an order in the new table gets another freight."""
         with self.lock:
             order = self.some("orders") | {"freight": f"{number}.00"}
             item = order | {"pk": f"CUSTOMER#{order['customerID']}", "sk": f"ORDER#{order['orderID']}", "kind": "order"}
@@ -112,7 +112,7 @@ class Shop:
             self.writes += 1
 
     def route(self):
-        """The side that writers use now; none while they have to wait."""
+        """Returns the side that writers use now; `None` while they must wait."""
         entry = {"migration": {"S": "northwind"}, "entry": {"S": "ROUTE"}}
         try:
             found = self.client.get_item(TableName="weir-migrations", Key=entry, ConsistentRead=True)
@@ -128,7 +128,7 @@ class Shop:
         return found
 
     def expected_shop(self):
-        """What the one table must hold, computed by SQLite."""
+        """Returns the expected content of the one table, computed by SQLite."""
         rows = self.truth.execute("""
             select 'CUSTOMER#' || json_extract(row, '$.customerID') pk, 'PROFILE' sk, 'customer' kind, row
               from item where tbl = 'customers'
@@ -190,7 +190,7 @@ def run(url, folder):
         assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    # The local workers' time-out, for which the way back waits before it takes the marks off.
+    # The local workers' time-out; the reverse direction waits this long before it removes the marks.
     plan = pathlib.Path(folder) / "northwind.yaml"
     plan.write_text(PLAN.read_text() + "function_seconds: 30\n")
     print(weir("plan", plan).split("\n")[1].strip())
@@ -199,7 +199,7 @@ def run(url, folder):
     stop = threading.Event()
 
     def write():
-        """Asks the route once in a while, acts on the answer for less than `gate_seconds`, and waits while it is `none`."""
+        """Reads the route regularly, uses the answer for less than `gate_seconds`, and waits while it is `none`."""
         due, asked, side = time.monotonic(), 0, "source"
         while not stop.is_set():
             if writing.is_set():
@@ -223,7 +223,7 @@ def run(url, folder):
             deadline = time.monotonic() + 240
             while True:
                 time.sleep(1)
-                # A killed worker's lease runs out after some seconds, so a few kills are enough.
+                # A killed worker's lease expires after some seconds, so a few kills are enough.
                 kills += kill_instance(worker.pid) if kills < 3 else 0
                 states = json.loads(weir("list", "--output", "json")) if kills else []
                 if states and states[0]["phase"] not in ("preparing", "copying"):
@@ -242,7 +242,7 @@ def run(url, folder):
             assert all(sides.values()), f"the writer did not follow the route: {sides}"
             same(shop.expected_shop(), shop.scan("shop"), "the shop after the cut-over")
 
-            # Now the shop is written to, and the three tables follow.
+            # Now the new table is written to, and the three tables follow.
             for order in [row for row in shop.scan("shop") if row["kind"] == "order"][:50]:
                 item = order | {"freight": "77.77"}
                 shop.client.put_item(TableName="shop", Item=to_item(item))
@@ -253,7 +253,7 @@ def run(url, folder):
                 shop.client.delete_item(TableName="shop", Key={"pk": {"S": line["pk"]}, "sk": {"S": line["sk"]}})
                 key = json.dumps([line["orderID"], line["productID"]])
                 shop.truth.execute("delete from item where tbl = 'order_details' and key = ?", (key,))
-            # What came back so far is compared while all is in use; what is on its way is looked at again.
+            # The changes applied so far are compared during writes; changes in flight are checked again.
             came_back = weir("verify", "northwind").split(";")[0]
             assert "0 missing, 0 different, 0 extra" in came_back, came_back
             back = weir("revert", "northwind")

@@ -1,4 +1,4 @@
-"""Readers of Parquet that are not ours on one archive: 1,293 films and made items with every type, in parts of the
+"""Other projects' readers of Parquet on one archive: 1,293 films and generated items with every type, in parts of the
 function `archive`, then in objects of compaction. Each reader uses the call of the table in docs/archive.md and must
 find every item once, every column, and exact values. Spark needs Java 17. `WEIR_READERS=all` adds Spark 3.5 and 4 to 3.3."""
 
@@ -28,10 +28,10 @@ import pyarrow.parquet
 
 from running import DATA, ROOT, WEIR, Running, template_text
 
-# What is compared of each row.
+# The compared columns of each row.
 WANTED = ("title", "_item", "i", "d38", "price_n", "bin_b", "flag_bool", "_deleted_at", "_coercions", "dt")
 COLUMNS = "info.rating:decimal(4,1),i:bigint,d9:decimal(9,2),d38:decimal(38,0),*"
-# The oldest one has the fewest encodings. It does not run on Pythons that are younger than it.
+# The oldest one supports the fewest encodings. It does not run on newer versions of Python.
 SPARKS = ["3.3.4" if sys.version_info < (3, 12) else "3.5.8"]
 if os.environ.get("WEIR_READERS") == "all":
     SPARKS += [version for version in ("3.5.8", "4.3.0") if version not in SPARKS]
@@ -40,7 +40,7 @@ LARGE_BYTES = 250_000
 
 
 def template(folder):
-    """The project's template with columns of every type, declared and discovered."""
+    """Returns the project's template with columns of every type, declared and discovered."""
     text = template_text(folder)
     before = 'Default: "info.rating:decimal(4,1),info.release_date:string"'
     assert before in text, "the template declares other columns by now"
@@ -50,7 +50,7 @@ def template(folder):
 
 
 def made_item(number, chance):
-    """An item of every type. Attributes change from item to item, so parts differ in columns; every fifth item is
+    """Returns an item of every type. Attributes differ between items, so parts differ in columns; every fifth item is
     large, so a chunk has many pages."""
     digits = lambda count: str(chance.randrange(10 ** (count - 1), 10**count))
     item = {
@@ -61,7 +61,7 @@ def made_item(number, chance):
         "tags": {"SS": ["a", f"b{number}"]}, "sizes": {"NS": ["1", digits(38)]}, "blobs": {"BS": ["AA=="]},
         "doc": {"M": {"x": {"L": [{"N": "1.5"}, {"NULL": True}]}}}, "list": {"L": [{"S": "é"}]},
     }
-    # A number that no column of 64 bits holds is NULL there, and named.
+    # A number that does not fit into a column of 64 bits is NULL there, and listed.
     item["i"] = {"N": digits(25)} if number % 11 == 0 else {"N": str(chance.randrange(-(2**63), 2**63))}
     for name in ("i", "d9", "flag", "bin"):
         if number % 7 == 0:
@@ -76,7 +76,7 @@ def made_item(number, chance):
 
 
 def expected_row(item, coerced):
-    """What a reader must find of an item, worked out here on its own."""
+    """Returns what a reader must find of an item, computed independently."""
     number = lambda name: decimal.Decimal(item[name]["N"]) if "N" in item.get(name, {}) else None
     whole = number("i")
     binary = item.get("bin", {}).get("B")
@@ -91,7 +91,7 @@ def text_digest(text):
 
 
 def comparable(rows):
-    """Rows of a reader, whatever types it gives, in one form: of `WANTED`."""
+    """Returns a reader's rows in a common form, that of `WANTED`, whatever its types are."""
     def of(row):
         title, item, whole, d38, price, binary, flag, deleted, coercions, day = row
         missing = lambda value: value is None or value is pandas.NA or value is pandas.NaT or value != value
@@ -111,7 +111,7 @@ def files_of(place):
 
 
 def schema_of(place):
-    """The union of all files' columns, as docs/archive.md has it."""
+    """Returns the union of all files' columns, as in docs/archive.md."""
     form = {"format": "parquet", "partitioning": "hive"}
     first = pyarrow.dataset.dataset(place, **form)
     return pyarrow.unify_schemas([first.schema, *(part.physical_schema for part in first.get_fragments())])
@@ -186,10 +186,10 @@ READERS = {
 
 
 def spark_answers(version, places, folder):
-    """What a Spark of its own reads. It is installed by name, apart from other versions."""
+    """Returns what a separate Spark reads. It is installed by name, apart from other versions."""
     installed = ROOT / "target" / f"pyspark-{version}"
     if not installed.exists():
-        # What an installation left that was interrupted.
+        # Files of an interrupted installation.
         shutil.rmtree(f"{installed}.new", ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"pyspark=={version}"]
         subprocess.run([*pip, "--target", f"{installed}.new"], check=True)
@@ -244,9 +244,9 @@ def main():
             rows = sum(pyarrow.parquet.read_metadata(file).num_rows for file in files_of(place))
             return rows >= wanted
 
-        # A part of its own with one row: empty lists, and a column that is all NULL.
+        # A separate part with one row: empty lists, and a column that is all NULL.
         lone = {"year": {"N": "1"}, "title": {"S": "lone"}, "i": {"NULL": True}, "d38": {"N": "1"}, "price": {"N": "0.5"}}
-        # Weir's own marks get into no row.
+        # Weir's own marks are not archived.
         marks = {"_from_r": {"S": '{"S":"o"}@l/' + "7".zfill(40) + " 1"}, "_weir_touch": {"S": "m"}}
         weir.dynamodb.put_item(TableName="movies", Item=lone | marks | {"expires_at": {"N": str(expires - 3000)}})
         count += 1
@@ -257,7 +257,7 @@ def main():
         weir.advance_clock(86_400)
         weir.wait_until(lambda: archived(count), 120, "the second day in the archive")
 
-        # What is in `_item` is compared with the sources in `movies`; here it is the truth for the columns.
+        # `movies` compares `_item` with the sources; here the columns are compared with `_item`.
         expected, keys = [], collections.Counter()
         for file in files_of(place):
             day = pathlib.Path(file).parent.name.removeprefix("dt=")

@@ -17,15 +17,15 @@ WEIR = pathlib.Path(os.environ.get("WEIR_BINARY", ROOT / "target" / "debug" / "w
 
 
 def template_text(folder):
-    """The project's template, for a file in a folder of its own. With a `weir` that was named, the
-    functions beside it run, and nothing is built: then there is no package where the text says."""
+    """Returns the project's template, for a file in a folder of its own. If a `weir` is given, the functions
+    next to it run, and nothing is built: the paths of packages in the text do not exist then."""
     package = folder / "none" if "WEIR_BINARY" in os.environ else ROOT / "functions" / "processor"
     text = (ROOT / "template.yaml").read_text(encoding="utf-8")
     return text.replace("CodeUri: functions/processor/", f"CodeUri: {package}/")
 
 
 def project_template(folder):
-    """The project's template, where it stands; in a folder of its own if a `weir` was named."""
+    """Returns the path of the project's template; a copy in a folder of its own if a `weir` is given."""
     if "WEIR_BINARY" not in os.environ:
         return ROOT / "template.yaml"
     path = folder / "template.yaml"
@@ -34,7 +34,7 @@ def project_template(folder):
 
 
 class Running:
-    """`weir up` in a temporary folder; ends it on exit. `template` makes a template in a folder."""
+    """`weir up` in a temporary folder; ends it on exit. `template` creates a template in a folder."""
 
     def __init__(self, *flags, template=None):
         self.flags = flags
@@ -48,7 +48,7 @@ class Running:
 
     def start(self):
         command = [WEIR, "up", "--template", self.template(self.path), "--port", "0", "--s3-port", "0", *self.flags]
-        # One that was killed leaves this behind.
+        # A killed process leaves this file.
         running = self.path / ".weir" / "running.json"
         running.unlink(missing_ok=True)
         self.log = open(self.path / "weir.log", "a")
@@ -89,7 +89,7 @@ class Running:
         return self.clock({"advance_ms": seconds * 1000})
 
     def clock(self, change):
-        """Stops the store's clock, lets time pass, or lets it run; gives what time it is then."""
+        """Freezes the store's clock, advances it, or resumes it; returns the resulting time."""
         body = json.dumps(change).encode()
         request = urllib.request.Request(f"{self.dynamodb_url}/_weir/clock", data=body, method="POST")
         with urllib.request.urlopen(request) as answer:

@@ -25,7 +25,7 @@ def main(out, wanted, *places):
                 began = time.monotonic()
                 spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
                 frame = spark.read.option("mergeSchema", "true").parquet(place)
-                # All columns are decoded, and the wanted ones compared.
+                # All columns are decoded; only the wanted ones are compared.
                 frame.select(*(functions.count(functions.col(f"`{name}`")) for name in frame.columns)).collect()
                 rows = frame.withColumn("dt", functions.col("dt").cast("string")).select(*wanted).collect()
                 seconds = time.monotonic() - began

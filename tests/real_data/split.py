@@ -1,6 +1,6 @@
-"""Films are split into a profile and items for their actors, directors and genres while a writer lets them grow,
-shrink, go and come again, the function is killed and every batch is delivered twice. The parts are compared with ones
-cut here. Then the parts are written to, one film grows beyond what one item holds, and the way back assembles all."""
+"""Splits films into a profile and items for their actors, directors and genres while a writer extends, shortens,
+deletes and creates films, the function is killed and every batch is delivered twice. The parts are compared with an
+independent split. Then the parts are written to, one film exceeds an item's size, and the revert assembles all."""
 
 import copy
 import decimal
@@ -22,7 +22,7 @@ PIECE = 100_000
 
 
 def stored(node):
-    """A film as it is stored: numbers as texts without an exponent."""
+    """Returns a film as it is stored: numbers as texts without an exponent."""
     if isinstance(node, dict):
         if set(node) == {"N"}:
             return {"N": format(decimal.Decimal(str(node["N"])), "f")}
@@ -35,7 +35,7 @@ def text_key(film):
 
 
 def cut(film):
-    """The items of a film, by sort key; comments here have one-byte characters."""
+    """Returns the items of a film, by sort key; comments here have one-byte characters."""
     pk, profile, items = {"S": text_key(film)}, copy.deepcopy(film), {}
     for attribute, name in EACH.items():
         members = profile.get("info", {"M": {}})["M"].get(attribute, {}).get("L", [])
@@ -72,7 +72,7 @@ class Films:
         self.truth[text_key(film)] = film
 
     def change(self):
-        """A film gets other actors, more or fewer; loses a list; gets comments; goes, or comes."""
+        """Changes a film's actors, removes a list, adds comments, or deletes or creates a film."""
         with self.lock:
             self.changes += 1
             film = copy.deepcopy(self.truth[self.random.choice(list(self.truth))])
@@ -111,7 +111,7 @@ def same(expected, found, what):
 
 
 def write_to_parts(films):
-    """The way of a writer after the cut-over: parts come, change and go; films go and come."""
+    """Writes as after the cut-over: creates, changes and deletes parts and films."""
     client, changed = films.client, 0
     put = lambda item: client.put_item(TableName="movie-parts", Item=item)
     for number, (key, film) in enumerate(sorted(films.truth.items())[:90]):
@@ -178,7 +178,7 @@ def run(url, folder):
         parts = same(expected, {(i["pk"]["S"], i["sk"]["S"]): i for i in films.scan("movie-parts")}, "the parts")
 
         changed = write_to_parts(films)
-        # One film grows beyond an item: it is read as a whole, and holds up the way back until it has shrunk.
+        # One film exceeds an item's size: it is read as a whole, and blocks the revert until it is small enough.
         large = next(iter(sorted(films.truth)))
         film = films.truth[large]
         grown = film | {"comments": {"S": "x" * 450_000}}

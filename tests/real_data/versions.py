@@ -14,7 +14,7 @@ FILMS, EDITS, TIMES = 200, 5_000, 100
 
 
 def frozen_seconds(weir, advance_ms):
-    """Lets a moment pass on a clock that stands, and says what time it is then, in whole seconds."""
+    """Advances the frozen clock a little, and returns its time in whole seconds."""
     return weir.clock({"advance_ms": advance_ms})["now_ms"] // 1000
 
 
@@ -59,7 +59,7 @@ def main():
             return sum(map(len, history.values())) >= EDITS
 
         weir.wait_until(read, 120, f"{EDITS} versions")
-        # Nothing that is delivered again may add one.
+        # Redelivered records must not add one.
         time.sleep(3)
         read()
         assert kills > 0, "the function was never running while films were edited"

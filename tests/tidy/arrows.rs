@@ -1,4 +1,4 @@
-//! Which crate may depend on which, from `cargo metadata`.
+//! The allowed dependencies between crates, checked with `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::{assert_none, root};
 
-/// Every crate of ours, and the crates of ours that it may use. The same as in ARCHITECTURE.md.
+/// Every crate of this project, and the project's crates that it may use. The same as in
+/// ARCHITECTURE.md.
 const ARROWS: [(&str, &[&str]); 21] = [
     ("locks", &[]),
     ("model", &[]),
@@ -49,7 +50,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("tests", &[]),
 ];
 
-/// Crates that a pure or deterministic crate may not reach, through any number of steps.
+/// Crates that a pure or deterministic crate may not reach, not even indirectly.
 const SHELL_ONLY: [&str; 9] = [
     "tokio",
     "hyper",
@@ -61,14 +62,15 @@ const SHELL_ONLY: [&str; 9] = [
     "lambda_runtime",
     "mio",
 ];
-/// Crates without a clock, a disk, a socket, randomness or async, each with a `clippy.toml` that says so.
+/// Crates without a clock, a disk, a socket, randomness or async, each with a `clippy.toml` that
+/// forbids them.
 pub(crate) const PURE: [&str; 6] =
     ["model", "rules", "control", "expression", "partition", "mapping"];
-/// The same but for files of packages, which it opens to see how a function is built.
+/// The same, except that it opens packages to find out how a function is built.
 const ALMOST_PURE: &str = "template";
 
 pub(crate) fn metadata() -> Value {
-    // Only the crates for this machine are on this machine.
+    // The registry has only the crates for this machine's target.
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8_lossy(&rustc.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
@@ -82,7 +84,8 @@ pub(crate) fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
 }
 
-/// The packages of the workspace and the names of their direct dependencies, tests excluded.
+/// Returns the packages of the workspace and the names of their direct dependencies, without those
+/// of tests.
 pub(crate) fn members(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let ids: BTreeSet<_> = metadata["workspace_members"]
         .as_array()

@@ -1,9 +1,9 @@
-//! Circles of imports: which files of a crate import each other, directly or through others.
+//! Import cycles: files of a crate that import each other, directly or indirectly.
 //!
-//! A circle may consist of a file and its parts: `foo.rs` or `foo/mod.rs`, and files below `foo/`.
-//! Larger circles are recorded in `circles.txt`, and that list may only shrink. The crate's root
-//! counts as a file like any other: what it re-exports is below it, so a module imports an item
-//! from the file that defines it. Reading the files is in `imports`.
+//! A cycle may consist of a file and its parts: `foo.rs` or `foo/mod.rs`, and files below `foo/`.
+//! Larger cycles are recorded in `circles.txt`, and that list may only shrink. The crate's root
+//! counts as a file like any other: what it re-exports is below it, so a module must import an item
+//! from the file that defines it. `imports` reads the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use crate::imports::{self, Graph, Module};
 use crate::{arrows, assert_none, read};
 
-/// The recorded circles, relative to the root of the repository.
+/// The recorded cycles, relative to the root of the repository.
 const RECORD: &str = "tests/tidy/circles.txt";
 
-/// Modules that all import each other, directly or through others.
+/// Modules that all import each other, directly or indirectly.
 type Circle = BTreeSet<Module>;
 
-/// Returns every module that a module imports, directly or through others.
+/// Returns every module that a module imports, directly or indirectly.
 fn reachable<'g>(graph: &'g Graph, start: &Module) -> BTreeSet<&'g Module> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
     while let Some(module) = open.pop() {
@@ -51,13 +51,13 @@ fn circles(graph: &Graph) -> Vec<Circle> {
     found
 }
 
-/// Returns whether one module of the circle contains all others, and is not the crate's root.
+/// Returns whether one module of the cycle contains all others, and is not the crate's root.
 fn is_a_file_and_its_parts(circle: &Circle) -> bool {
     let shortest = circle.iter().min_by_key(|module| module.len());
     shortest.is_some_and(|top| !top.is_empty() && circle.iter().all(|part| part.starts_with(top)))
 }
 
-/// Returns a shortest way from a module through its circle back to itself.
+/// Returns a shortest path from a module through its cycle back to itself.
 fn shortest_loop(graph: &Graph, circle: &Circle, start: &Module) -> Vec<Module> {
     let mut ways = vec![vec![start.clone()]];
     let mut seen = BTreeSet::new();
@@ -83,7 +83,7 @@ fn show(module: &Module) -> String {
     if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
 }
 
-/// Returns the files of a circle, and one loop through it.
+/// Returns the files of a cycle, and one loop through it.
 fn describe(graph: &Graph, circle: &Circle) -> String {
     let files: Vec<_> = circle.iter().map(show).collect();
     let loops = circle.iter().map(|start| shortest_loop(graph, circle, start));
@@ -92,7 +92,7 @@ fn describe(graph: &Graph, circle: &Circle) -> String {
     format!("{} files: {}; a loop: {}", files.len(), files.join(", "), way.join(" -> "))
 }
 
-/// What is recorded of a crate: files in its largest circle, and in all its circles together.
+/// The record of a crate: files in its largest cycle, and in all its cycles together.
 type Counts = (usize, usize);
 
 fn counts(circles: &[Circle]) -> Counts {
@@ -100,7 +100,7 @@ fn counts(circles: &[Circle]) -> Counts {
     (sizes.clone().max().unwrap_or(0), sizes.sum())
 }
 
-/// Reads lines of `crate largest all`; `#` begins a comment.
+/// Parses lines of `crate largest all`; `#` begins a comment.
 fn parse_record(text: &str) -> BTreeMap<String, Counts> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -112,7 +112,7 @@ fn parse_record(text: &str) -> BTreeMap<String, Counts> {
         .collect()
 }
 
-/// Compares a crate's circles with what is recorded; `None` if they are equal.
+/// Compares a crate's cycles with the record; `None` if they are equal.
 fn complaint(name: &str, graph: &Graph, recorded: Counts) -> Option<String> {
     let mut circles = circles(graph);
     circles.retain(|circle| !is_a_file_and_its_parts(circle));
@@ -157,7 +157,7 @@ fn circles_of_imports_only_shrink() {
     let mut complaints = Vec::new();
     for (name, file) in roots() {
         let graph = imports::graph_of(&|path| std::fs::read_to_string(path).ok(), &file);
-        // The binaries of a crate are thin and have no circles.
+        // The binaries of a crate are thin and have no cycles.
         let is_library = file.ends_with("lib.rs");
         let counts = if is_library { recorded.remove(&name).unwrap_or((0, 0)) } else { (0, 0) };
         complaints.extend(complaint(&name, &graph, counts));
@@ -176,7 +176,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
     imports::graph_of(&read, &PathBuf::from("src/lib.rs"))
 }
 
-/// The circles of such a crate that are not a file and its parts.
+/// Returns the cycles of such a crate that are not a file and its parts.
 fn large_circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let circles = circles(&graph(files)).into_iter();
     let large = circles.filter(|circle| !is_a_file_and_its_parts(circle));

@@ -1,10 +1,11 @@
-//! Every direct dependency has a row in the decision that says what it is for.
+//! Every direct dependency has a row in the decision record, with its purpose.
 
 use crate::{assert_none, read};
 
 const PAGE: &str = "docs/decisions/0011-dependencies.md";
 
-/// Names of the libraries in the root's `[workspace.dependencies]`; those of this repository have a path.
+/// Returns the names of the libraries in the root's `[workspace.dependencies]`, without those of
+/// this repository, which have a path.
 fn declared(manifest: &str) -> Vec<&str> {
     let (_, section) = manifest.split_once("[workspace.dependencies]").expect("the section");
     let lines = section.lines().take_while(|line| !line.starts_with("[workspace.lints"));

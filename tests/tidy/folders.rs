@@ -1,21 +1,21 @@
-//! Folders: how many source files stand beside each other, and where a module with parts has its file.
+//! Folders: how many source files each may have, and where a module with parts has its file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::{assert_none, files};
 
-/// Source files that a folder has at most, without those of its folders.
+/// Upper bound of source files in a folder, without those of its subfolders.
 const FILES_MAX: usize = 25;
 
-/// Folders that may have more: the most that each may have, and why.
+/// Folders that may have more, each with its bound and the reason.
 const LARGER: [(&str, usize, &str); 1] =
     [("local-store/server/src/api", usize::MAX, "one file for each operation")];
 
-/// Where a module with parts is `foo/mod.rs`; elsewhere there are still both styles.
+/// Folders where a module with parts must be `foo/mod.rs`; elsewhere both styles exist.
 const ONE_MODULE_STYLE: [&str; 1] = ["local-store/"];
 
-/// Endings of source files.
+/// Extensions of source files.
 const ENDINGS: [&str; 4] = ["rs", "py", "cjs", "sh"];
 
 /// Counts the source files of each folder.
@@ -48,7 +48,7 @@ fn complaints(files: &[String], larger: &[(&str, usize, &str)]) -> Vec<String> {
     too_many.chain(unneeded).collect()
 }
 
-/// Returns the files `foo.rs` beside a folder `foo/` with parts.
+/// Returns the files `foo.rs` next to a folder `foo/` with parts.
 fn files_beside_their_parts(files: &[String], within: &[&str]) -> Vec<String> {
     let is_beside = |path: &&String| {
         let folder = path.strip_suffix(".rs").map(|module| format!("{module}/"));

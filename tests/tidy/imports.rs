@@ -1,9 +1,9 @@
-//! The imports of one crate's files, from their text: which module names a path into which other.
+//! The imports of one crate's files, from their text: which module refers to which other.
 //!
 //! It follows `mod` declarations from the crate's root and reads `use` items and paths in code that
 //! begin with `crate`, `self`, `super`, a child module or an imported module. A path counts for the
-//! deepest module that is a file. `#[cfg(test)]` items, comments and texts do not count. It is no
-//! compiler: it does not know what a glob import or a macro brings into scope.
+//! deepest module that is a file. `#[cfg(test)]` items, comments and string literals do not count.
+//! It is not a compiler: it does not know what a glob import or a macro brings into scope.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ pub(crate) type Graph = BTreeMap<Module, BTreeSet<Module>>;
 /// Returns the text of a file, or `None` if it does not exist.
 pub(crate) type ReadFile<'r> = dyn Fn(&Path) -> Option<String> + 'r;
 
-/// A path as it is written, and the name under which a `use` makes it known.
+/// A path in the text, and the name under which a `use` brings it into scope.
 #[derive(Clone, Debug, PartialEq)]
 struct Import {
-    /// The modules within the file that the path is in, outermost first.
+    /// The inline modules that contain the path, outermost first.
     within: Vec<String>,
     segments: Vec<String>,
     alias: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) fn graph_of(read: &ReadFile<'_>, root: &Path) -> Graph {
     sources.iter().map(resolved).collect()
 }
 
-/// The two places where the file of a child module can be.
+/// Returns the two possible places of the file of a child module.
 fn child_files(file: &Path, is_root: bool, child: &str) -> [PathBuf; 2] {
     let folder = if is_root || file.ends_with("mod.rs") {
         file.parent().expect("a file is in a folder").to_owned()
@@ -126,7 +126,7 @@ fn resolve(
 fn parse(text: &str) -> Source {
     let tokens = without_tests(&tokens(text));
     let mut source = Source::default();
-    // Modules within the file, each with the depth of braces around it.
+    // Inline modules, each with the depth of braces around it.
     let (mut within, mut depth): (Vec<(String, usize)>, usize) = (Vec::new(), 0);
     let token = |place: usize| tokens.get(place).map_or("", String::as_str);
     let mut place = 0;
@@ -186,12 +186,12 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Whether the token before a place belongs to the same path or to a method call.
+/// Returns whether the token before a position belongs to the same path or to a method call.
 fn is_continued(tokens: &[String], place: usize) -> bool {
     place > 0 && matches!(tokens[place - 1].as_str(), "::" | ".")
 }
 
-/// Reads one tree of a `use` item and returns the place behind it.
+/// Reads one tree of a `use` item and returns the position after it.
 fn parse_use(
     tokens: &[String],
     mut place: usize,
@@ -234,7 +234,7 @@ fn parse_use(
     }
 }
 
-/// Returns the tokens without attributes and without what `#[cfg(test)]` stands before.
+/// Returns the tokens without attributes and without items that have `#[cfg(test)]`.
 fn without_tests(tokens: &[String]) -> Vec<String> {
     let mut kept = Vec::with_capacity(tokens.len());
     let token = |place: usize| tokens.get(place).map_or("", String::as_str);
@@ -257,7 +257,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// The place behind the bracket that closes the one at a place.
+/// Returns the position after the bracket that closes the one at a position.
 fn behind_group(tokens: &[String], mut place: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(token) = tokens.get(place) {
@@ -272,7 +272,7 @@ fn behind_group(tokens: &[String], mut place: usize) -> usize {
     place
 }
 
-/// The place behind an item: behind its braces, or behind its semicolon.
+/// Returns the position after an item: after its braces, or after its semicolon.
 fn behind_item(tokens: &[String], mut place: usize) -> usize {
     while let Some(token) = tokens.get(place) {
         match token.as_str() {
@@ -285,7 +285,7 @@ fn behind_item(tokens: &[String], mut place: usize) -> usize {
     place
 }
 
-/// Cuts a text into names, `::` and single characters, without comments, texts and lifetimes.
+/// Splits a text into names, `::` and single characters, without comments, literals and lifetimes.
 fn tokens(text: &str) -> Vec<String> {
     let mut rest = text;
     let mut found = Vec::new();
@@ -331,7 +331,7 @@ fn block_comment_length(rest: &str) -> usize {
     place
 }
 
-/// The length of the string, character or lifetime that a text begins with.
+/// Returns the length of the string, character or lifetime at the beginning of a text.
 fn text_length(rest: &str) -> Option<usize> {
     let plain = rest.strip_prefix('b').or_else(|| rest.strip_prefix('c')).unwrap_or(rest);
     let prefix = rest.len() - plain.len();
@@ -357,7 +357,8 @@ fn text_length(rest: &str) -> Option<usize> {
     Some(prefix + 1 + name.unwrap_or(character.len()))
 }
 
-/// The length of what stands between two quotes, both included; a backslash keeps the next one.
+/// Returns the length of a quoted text including both quotes; a backslash escapes the next
+/// character.
 fn quoted_length(rest: &str, quote: char) -> usize {
     let mut characters = rest.char_indices().skip(1);
     while let Some((place, character)) = characters.next() {

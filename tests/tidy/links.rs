@@ -1,17 +1,17 @@
-//! What the documents point to is there: links to files and headings, and paths between backticks.
+//! The documents' references exist: links to files and headings, and paths between backticks.
 //!
-//! Links to the web are not followed; commands are looked up by the end-to-end tests.
+//! Links to the web are not checked; the end-to-end tests look up commands.
 
 use std::collections::BTreeSet;
 
 use crate::{assert_none, files, read};
 
-/// Markdown files of the repository.
+/// Returns the Markdown files of the repository.
 fn documents() -> Vec<String> {
     files().into_iter().filter(|path| path.ends_with(".md")).collect()
 }
 
-/// A path without `.` and `..`, seen from the folder of a document.
+/// Returns a path without `.` and `..`, relative to the folder of a document.
 fn resolved(document: &str, link: &str) -> String {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
@@ -27,7 +27,7 @@ fn resolved(document: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Every file, and every folder that has one.
+/// Returns every file, and every folder that contains one.
 fn places(files: &[String]) -> BTreeSet<String> {
     let mut places = BTreeSet::new();
     for file in files {
@@ -39,14 +39,14 @@ fn places(files: &[String]) -> BTreeSet<String> {
     places
 }
 
-/// A heading as a link names it.
+/// Returns a heading's anchor.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
     kept.collect::<String>().replace(' ', "-")
 }
 
-/// The targets of a text's links, code left out.
+/// Returns the targets of a text's links, without code.
 fn links(text: &str) -> Vec<String> {
     let prose: String = text.split("```").step_by(2).collect();
     let prose: String = prose.split('`').step_by(2).collect();
@@ -90,7 +90,7 @@ fn paths_that_documents_name_are_there() {
         files.iter().filter_map(|path| path.split_once('/')).map(|(folder, _)| folder).collect();
     let (mut complaints, mut looked_up) = (Vec::new(), 0);
     for document in documents() {
-        // The history speaks of what was there.
+        // The changelog and the decisions refer to what existed then.
         if document == "CHANGELOG.md" || document.starts_with("docs/decisions/") {
             continue;
         }
@@ -99,7 +99,8 @@ fn paths_that_documents_name_are_there() {
         for code in prose.split('`').skip(1).step_by(2) {
             let path = code.split_whitespace().next().unwrap_or_default();
             let path = path.trim_end_matches('/');
-            // `state/<index>` and `tests/*/run` stand for many; what holds data is not in the repository.
+            // `state/<index>` and `tests/*/run` stand for many; data folders are not in the
+            // repository.
             let is_plain = !path.contains(['<', '*', '{', '$', ':', '…', '#']);
             let starts = path.split_once('/').is_some_and(|(folder, _)| folders.contains(folder));
             if is_plain && starts {

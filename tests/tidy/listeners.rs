@@ -1,22 +1,24 @@
-//! Every listener of the product goes through the gate: nothing else accepts connections or serves HTTP.
+//! Every listener of the product goes through the gate: nothing else accepts connections or serves
+//! HTTP.
 
 use crate::{assert_none, files, read};
 
-/// What opens a listener or serves HTTP. Written in parts so that this file does not find itself.
+/// Code that opens a listener or serves HTTP. Written in parts so that this file does not match
+/// itself.
 const MARKS: [&str; 4] = [
     concat!("TcpListener::", "bind("),
     concat!("UnixListener::", "bind("),
     concat!("TcpSocket::", "new_v"),
     concat!("server::", "conn::"),
 ];
-/// Who may, and why.
+/// Files that may, and why.
 const EXCEPTIONS: [(&str, &str); 3] = [
     ("local-store/server/src/gate/bound_listener.rs", "the gate's own, and the port for peers"),
     ("local-store/server/src/gate/connection.rs", "the gate's own"),
     ("runner/src/doctor.rs", "looks whether a port is free and accepts nothing"),
 ];
 
-/// Whether a file is of the product, and not of its tests.
+/// Returns whether a file belongs to the product, and not to its tests.
 fn is_product(path: &str) -> bool {
     let is_test = |part: &str| {
         let name = part.trim_end_matches(".rs");

@@ -1,6 +1,6 @@
-//! The project's own rules as tests: what ARCHITECTURE.md and the style state is checked here.
+//! The project's rules as tests: checks what ARCHITECTURE.md and the style guide state.
 //!
-//! Nothing of the product is tested in this binary.
+//! No code of the product is tested in this binary.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,12 +26,12 @@ mod walls;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the repository.
+/// Returns the root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the root").to_owned()
 }
 
-/// Paths, relative to the root, of all files that git tracks or would track.
+/// Returns the paths, relative to the root, of all files that git tracks or would track.
 fn files() -> Vec<String> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -1,16 +1,16 @@
-//! Where the phase of a migration is set: in the crate `control` alone.
+//! Only the crate `control` sets the phase of a migration.
 
 use crate::{assert_none, files, read};
 
-/// Whether a line assigns a phase, alone or with other fields.
+/// Returns whether a line assigns a phase, alone or with other fields.
 fn assigns(line: &str) -> bool {
     line.contains(".phase = ") || line.trim_start().starts_with("(state.phase, ")
 }
 
-/// Looks ahead at a move that another command is about to make, and writes nothing.
+/// Simulates the transition that another command is about to make, and writes nothing.
 const LOOKS_AHEAD: &str = "runner/operations/src/migrate/report/backfill.rs";
 
-/// Returns the lines of production code that set a phase. Tests set up states as they need them.
+/// Returns the lines of production code that set a phase. Tests set up any state.
 fn assignments(path: &str, text: &str) -> Vec<String> {
     let is_test = path.ends_with("tests.rs");
     if is_test || path == LOOKS_AHEAD {

@@ -1,14 +1,14 @@
-//! Files: module docs, sizes, names of paths, leftovers, and paths of somebody's machine.
+//! Files: module docs, sizes, names of paths, leftovers, and paths of developers' machines.
 
 use crate::{assert_none, files, read};
 
-/// Lines that a file has at most.
+/// Upper bound of lines in a file.
 const FILE_LINES_MAX: usize = 600;
-/// Lines that a function has at most, from its `fn` to its closing brace.
+/// Upper bound of lines in a function, from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Lines of a `fn main`.
+/// Upper bound of lines in a `fn main`.
 const MAIN_LINES_MAX: usize = 20;
-/// Words that say nothing about a file's purpose.
+/// Words that do not state a file's purpose.
 const EMPTY_NAMES: [&str; 4] = ["utils", "helpers", "common", "manager"];
 
 fn rust_files() -> Vec<(String, String)> {
@@ -42,7 +42,7 @@ fn files_and_functions_are_small() {
     assert_none("too long", &complaints);
 }
 
-/// Name, first line and number of lines of each function, by the indentation that rustfmt gives.
+/// Returns name, first line and number of lines of each function, based on rustfmt's indentation.
 fn functions(text: &str) -> Vec<(String, usize, usize)> {
     let lines: Vec<_> = text.lines().collect();
     let mut found = Vec::new();
@@ -85,7 +85,7 @@ fn paths_are_named_for_their_purpose() {
 
 #[test]
 fn nothing_unfinished_is_left() {
-    // Written in two parts so that this file does not find itself.
+    // Written in two parts so that this file does not match itself.
     let marks = [
         concat!("FIX", "ME"),
         concat!("TO", "DO"),

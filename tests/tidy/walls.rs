@@ -1,14 +1,14 @@
-//! The walls around the pure and deterministic crates: what their code must not call.
+//! The restrictions of the pure and deterministic crates: what their code must not call.
 //!
-//! Clippy holds them, by the `clippy.toml` of each such crate. Here is checked only that the files
-//! are there and complete; which crates they may depend on is in `arrows`.
+//! Clippy enforces them through the `clippy.toml` of each such crate. This test checks only that
+//! the files exist and are complete; `arrows` checks the dependencies.
 
 use std::path::Path;
 
 use crate::arrows::{self, PURE};
 use crate::{assert_none, read};
 
-/// What a wall has to name, whatever else it names.
+/// Entries that each restriction needs at least.
 const WALLS: [&str; 9] = [
     "std::time::SystemTime::now",
     "std::time::Instant::now",
@@ -63,7 +63,7 @@ fn the_store_has_the_settings_of_the_root() {
     assert_none("local-store/clippy.toml lacks", &complaints);
 }
 
-/// Where the programs that serve or store data begin, and what begins each of them.
+/// The entry points of the programs that serve or store data, and the functions that start them.
 const BEGINNINGS: [(&str, &str); 3] = [
     ("local-store/server/src/bin/local-store.rs", "async fn main()"),
     ("runner/src/main.rs", "async fn main()"),

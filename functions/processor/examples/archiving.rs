@@ -1,10 +1,11 @@
-//! Archived records per second and core: from the text of Lambda's events to Parquet files.
+//! Measures archived records per second and core, from the text of Lambda's events to Parquet
+//! files.
 //!
-//! Batches of TTL deletes go through the frame of the function `archive`, whose object store is a
-//! folder here, so that no network is measured; everything else is the function's own.
-//! `--declared` gives every attribute a declared column, `--discover` one as it is found.
-//! `--write FILE` writes the batches, one in a line, so that other programs can be measured on the
-//! same ones: `docs/development/benchmarks.md`.
+//! Batches of TTL deletes go through the frame of the function `archive`. Its object store is a
+//! folder, so no network is measured; everything else is the function's own code. `--declared`
+//! gives every attribute a declared column, `--discover` discovers the columns. `--write FILE`
+//! writes the batches, one per line, so that other programs can be measured with the same input:
+//! `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,
@@ -33,12 +34,11 @@ use processor::object_store::{ObjectEntry, ObjectStore, Page, PutOutcome};
 use processor::quarantine::Quarantine;
 use rules::archive::{Archive, parse_columns};
 
-/// Records of one batch, unless `--batch` says another number: the most that an event source mapping
-/// hands over.
+/// Default number of records per batch: the maximum of an event source mapping.
 const BATCH: u64 = 10_000;
-/// Bytes of a record's text, at most, so that making a batch takes no more memory than it has.
+/// Upper bound of a record's text in bytes, used to reserve memory for a batch.
 const RECORD_BYTES: u64 = 1_100;
-/// Columns that `--declared` gives types: every attribute that is no key.
+/// Columns that `--declared` gives types: every attribute except the keys.
 const COLUMNS: &str = "customer:string,status:string,quantity:bigint,price:decimal(38,10),paid:boolean,note:string,tags:json,address:json,address.city:string,expires_at:bigint";
 
 /// A folder as an object store.
@@ -89,14 +89,14 @@ impl ObjectStore for &Folder {
     }
 }
 
-/// Numbers that look random and are the same in each run.
+/// Returns a pseudo-random number that is the same in each run.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
 }
 
-/// A batch of TTL deletes, as one line of JSON. Each item has about 450 bytes of JSON and twelve
-/// attributes. 100,000 records are of one minute.
+/// Returns a batch of TTL deletes as one line of JSON. Each item has about 450 bytes of JSON and
+/// twelve attributes. 100,000 records share a minute.
 fn batch(first: u64, size: u64) -> String {
     let mut text = String::with_capacity(usize::try_from(size * RECORD_BYTES).unwrap());
     text.push_str(r#"{"Records":["#);

@@ -1,9 +1,9 @@
-//! Votes per second and core: from the text of stream records to the totals' items.
+//! Measures votes per second and core, from the text of stream records to the items of the totals.
 //!
-//! Decodes batches of 10,000 records as Lambda hands them over, decides, folds, joins into the
-//! totals and reads each total item back, as the function `counters` does between two requests. No
-//! request is made. `--write FILE` writes the batches, so that other programs can be measured on
-//! the same ones: `docs/development/benchmarks.md`.
+//! Decodes batches of 10,000 records as Lambda delivers them, decides, folds, joins them into the
+//! totals and decodes each total item again, as the function `counters` does between two requests.
+//! Nothing is sent over the network. `--write FILE` writes the batches, so that other programs can
+//! be measured with the same input: `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use std::io::Write as _;
 
 use model::Item;
 use model::stream_record::lambda_record_from_str;
-// For the function's allocator.
+// Links the crate, which sets the functions' allocator.
 use processor as _;
 use rules::counters::{Counters, Total};
 use rules::{Found, Rule, fold};
@@ -37,7 +37,7 @@ struct Event<'t> {
     records: Vec<&'t RawValue>,
 }
 
-/// A batch of votes, as one line of JSON.
+/// Returns a batch of votes as one line of JSON.
 fn batch(first: u64) -> String {
     let mut text = String::from(r#"{"Records":["#);
     for number in first..first + BATCH {

@@ -1,7 +1,7 @@
-//! Back-off: how often and for how long something is tried again inside an invocation.
+//! Back-off: how often and for how long an operation is retried within one invocation.
 //!
-//! What is tried is not known here. Waits are jittered over their whole length, so that writers
-//! that collided do not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
+//! The module does not know the operation. Waits have full jitter, so that writers that collided do
+//! not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 
-/// Kept back of an invocation's time for the report: at most this much, at most a quarter.
+/// Time of an invocation that is reserved for its report: at most this, and at most a quarter.
 const REPORT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// When an invocation must have stopped working.
+/// The time at which an invocation must have stopped working.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     begun: Instant,
@@ -21,20 +21,20 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The deadline of an invocation that is stopped after `remaining`.
+    /// Returns the deadline of an invocation that is stopped after `remaining`.
     #[must_use]
     pub fn after(remaining: Duration) -> Self {
         let begun = Instant::now();
         Self { begun, end: begun + (remaining - REPORT_TIME_MAX.min(remaining / 4)) }
     }
 
-    /// The middle between now and this deadline.
+    /// Returns the middle between now and this deadline.
     #[must_use]
     pub fn half_way(self) -> Self {
         self.part_way(50)
     }
 
-    /// So many hundredths of the way from now to this deadline.
+    /// Returns the time after `percent` percent of the time that is left.
     #[must_use]
     pub fn part_way(self, percent: u32) -> Self {
         let now = Instant::now();
@@ -42,30 +42,30 @@ impl Deadline {
         Self { end, ..self }
     }
 
-    /// Whether it is over.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn is_over(self) -> bool {
         Instant::now() >= self.end
     }
 
-    /// How long it is until then.
+    /// Returns the time that is left; zero once the deadline has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Whether `most` is left for what must not be stopped half-way; in an invocation that is shorter
-    /// than twice that, whether half of it is.
+    /// Returns whether `most` is left for work that must not be interrupted. In an invocation
+    /// shorter than twice that, returns whether half of the invocation is left.
     #[must_use]
     pub fn has_time_for(self, most: Duration) -> bool {
         self.remaining() >= most.min(self.end.saturating_duration_since(self.begun) / 2)
     }
 
-    /// Lets `work` go on until the deadline.
+    /// Runs `work` until the deadline.
     ///
     /// # Errors
-    /// The work's failure, or a retry if it did not finish. Work that is stopped half-way leaves
-    /// nothing that doing it again would not repair. Once the deadline is over, none is begun.
+    /// The work's failure, or a retry if it did not finish in time. Interrupted work must be
+    /// idempotent: running it again repairs what it left. After the deadline no work is started.
     pub async fn limit<T>(
         self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -80,41 +80,41 @@ impl Deadline {
 
 #[cfg(test)]
 impl Deadline {
-    /// The deadline of work that had so much time in all, of which so much is left.
+    /// Returns the deadline of work that had `all` in total, of which `left` is left.
     pub(crate) fn late(all: Duration, left: Duration) -> Self {
         let end = Instant::now() + left;
         Self { begun: end.checked_sub(all).unwrap_or(end), end }
     }
 }
 
-/// How often to try, and how long to wait in between.
+/// How often to try, and how long to wait between attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included.
+    /// Attempts in total, including the first.
     pub attempts_max: u32,
     /// Longest wait before the second attempt; doubles from attempt to attempt.
     pub delay_base: Duration,
-    /// Longest wait of all.
+    /// Upper bound of every wait.
     pub delay_max: Duration,
 }
 
 impl RetryPolicy {
-    /// For what other writers or throttling may hold up: about 12 s of waits at most. With 16
-    /// attempts, 16 writers of one target can each win once before any of them gives up.
+    /// For operations that other writers or throttling may block: at most about 12 s of waits. With
+    /// 16 attempts, 16 writers of one target can each win once before any of them fails.
     pub const CONTENDED: Self = Self {
         attempts_max: 16,
         delay_base: Duration::from_millis(20),
         delay_max: Duration::from_secs(2),
     };
 
-    /// The attempts of one piece of work.
+    /// Returns the attempts of one operation.
     #[must_use]
     pub fn attempts(self) -> Attempts {
         Attempts { policy: self, made: 0, random: RandomState::new().hash_one(0_u8) }
     }
 }
 
-/// Attempts that were made, and may still be.
+/// The attempts of one operation: those made, and those left.
 #[derive(Clone, Debug)]
 pub struct Attempts {
     policy: RetryPolicy,
@@ -123,8 +123,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Waits until the next attempt may begin: not at all before the first one. `false` when all
-    /// have been made.
+    /// Waits until the next attempt may begin; the first begins at once. Returns `false` when none
+    /// is left.
     pub async fn next(&mut self) -> bool {
         if self.made >= self.policy.attempts_max {
             return false;
@@ -139,25 +139,26 @@ impl Attempts {
         true
     }
 
-    /// Attempts made.
+    /// Returns the number of attempts made.
     #[must_use]
     pub fn made(&self) -> u32 {
         self.made
     }
 
-    /// Starts counting again, because something was achieved.
+    /// Resets the count, because the operation made progress.
     pub fn restart(&mut self) {
         self.made = 0;
     }
 
-    /// Allows one more attempt than have been made, without shorter waits, because nothing is wrong
-    /// but that there is no capacity yet. Whoever uses this has a deadline, which ends it.
+    /// Allows one attempt more than were made, and keeps the length of the waits: there is no
+    /// error, only no capacity yet. The caller must have a deadline, because this removes the
+    /// bound.
     pub fn allow_one_more(&mut self) {
         self.made = self.made.min(self.policy.attempts_max.saturating_sub(1));
     }
 
     fn jittered_delay(&mut self) -> Duration {
-        // Doubling 20 times reaches any sensible longest wait.
+        // Doubling 20 times reaches any sensible maximum.
         let doublings = self.made.saturating_sub(2).min(20);
         let longest = self.policy.delay_base.saturating_mul(1 << doublings);
         let longest = longest.min(self.policy.delay_max);
@@ -216,7 +217,7 @@ mod tests {
         let endless = deadline.limit(std::future::pending::<Result<(), Failure>>()).await;
         assert!(matches!(endless, Err(Failure::Retry(_))));
         assert!(deadline.is_over());
-        // A deadline that is over lets nothing begin, not even what would be done at once.
+        // After the deadline no work is started, not even work that would finish at once.
         assert!(matches!(deadline.limit(async { Ok(7) }).await, Err(Failure::Retry(_))));
         assert_eq!(Deadline::after(Duration::from_secs(60)).limit(async { Ok(7) }).await, Ok(7));
     }

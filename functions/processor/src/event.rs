@@ -1,8 +1,8 @@
-//! What Lambda hands to a function and what it gets back, as texts.
+//! The events that Lambda delivers to a function, and the responses, as JSON.
 //!
-//! Records are decoded one by one, when they are looked at: one that cannot be read does not spoil
-//! the others. What they
-//! mean is not known here. Source: AWS Lambda guide, `with-ddb`, `services-ddb-batchfailurereporting`.
+//! Each record is decoded on its own when it is needed, so one that cannot be decoded does not
+//! affect the others. The module does not interpret records. Source: AWS Lambda guide, `with-ddb`,
+//! `services-ddb-batchfailurereporting`.
 
 use std::sync::OnceLock;
 
@@ -27,9 +27,9 @@ pub enum Event<'p> {
 /// One record of a batch.
 #[derive(Debug)]
 pub struct Delivered<'p> {
-    /// Its JSON, as it came.
+    /// The record's JSON, unchanged.
     pub raw: &'p str,
-    /// In a box, as most records of most functions are never kept.
+    /// Boxed, because most functions never keep the decoded form of most records.
     kept: OnceLock<Box<Result<LambdaRecord, RecordError>>>,
 }
 
@@ -39,7 +39,7 @@ struct Envelope<'p> {
     records: Option<Vec<&'p RawValue>>,
 }
 
-/// Reads an event.
+/// Decodes an event.
 ///
 /// # Errors
 /// Fatal when it is not an object, or when its `Records` is not an array.
@@ -61,11 +61,12 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })
 }
 
-/// Reads an event and looks at each record of a batch meanwhile, by its position: the text is gone
-/// over once, where `decode` and a look afterwards go over it twice. Answers what the looks left.
+/// Decodes an event and calls `look` for each record of a batch with its position, in one pass over
+/// the text; `decode` followed by such calls needs two. Returns the event and what `look`
+/// accumulated.
 ///
 /// # Errors
-/// As `decode`.
+/// The same as `decode`.
 pub fn decode_and_look<L: Default>(
     payload: &str,
     mut look: impl FnMut(&mut L, usize, Result<RecordView<'_>, &RecordError>),
@@ -82,7 +83,7 @@ pub fn decode_and_look<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // What was seen of an event that is unusual may not be what is in it.
+    // The fast path failed on an unusual event, so what it accumulated is not used.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {
@@ -97,13 +98,15 @@ impl<'p> Delivered<'p> {
         Self { raw, kept: OnceLock::new() }
     }
 
-    /// What it says, or why it cannot be read; decoded once and kept as long as the batch is.
+    /// Returns the decoded record, or why it cannot be decoded. Decodes once; the result lives as
+    /// long as the batch.
     pub fn record(&self) -> &Result<LambdaRecord, RecordError> {
         self.kept.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
-    /// The same for one look. What nobody asked to keep takes memory for this look only, and borrows
-    /// from the text: a batch of 10,000 decoded records takes several times its text.
+    /// Calls `look` with the decoded record. Unless the record was kept, the decoded form lives
+    /// only during this call and borrows from the text: 10,000 decoded records take several times
+    /// the memory of their text.
     pub fn look<T>(&self, look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T) -> T {
         if self.kept.get().is_none()
             && let Some(view) = RecordView::read(self.raw)
@@ -113,7 +116,7 @@ impl<'p> Delivered<'p> {
         look(self.record().as_ref().map(RecordView::of))
     }
 
-    /// The sequence number, as it came.
+    /// Returns the sequence number, unchanged.
     #[must_use]
     pub fn sequence_number(&self) -> Option<&str> {
         match self.record() {
@@ -123,11 +126,11 @@ impl<'p> Delivered<'p> {
     }
 }
 
-/// The answer to a batch. Without failures the whole batch is done.
+/// The response to a batch. Without failures the whole batch is acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
-    /// The first record to deliver again, with everything behind it; at most one.
+    /// The first record to deliver again, with all records after it; at most one.
     pub batch_item_failures: Vec<BatchItemFailure>,
 }
 
@@ -175,7 +178,7 @@ mod tests {
             )
         };
         let records = format!("[{},7,{}]", record("a"), record("b"));
-        // The last one has two members `Records`, of which the last one counts.
+        // The last event has two members `Records`, of which the last one counts.
         for payload in [
             format!(r#"{{"Records":{records}}}"#),
             format!(r#"{{"Rec\u006frds":{records}}}"#),

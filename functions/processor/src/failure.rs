@@ -1,24 +1,24 @@
-//! Failures, named by what must be done about them.
+//! Failures, named by how the caller must react.
 //!
 //! A record that no retry can help is not a failure but a `rules::Refusal`.
 
 use lambda_runtime::Diagnostic;
 use thiserror::Error;
 
-/// Why something could not be done.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// It may work later: hand the records back.
+    /// Temporary: the records are delivered again.
     #[error("{0}")]
     Retry(String),
-    /// The deployment is wrong: fail the invocation, so that somebody sees it. The records are
-    /// handed back as well.
+    /// The deployment is wrong: the invocation fails, so that the error metric shows it. The
+    /// records are delivered again as well.
     #[error("{0}")]
     Fatal(String),
 }
 
 impl Failure {
-    /// The same, with a name for what it happened to.
+    /// Returns the same failure, with the name of what it happened to in front.
     #[must_use]
     pub fn within(self, what: &str) -> Self {
         match self {

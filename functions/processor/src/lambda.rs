@@ -1,7 +1,7 @@
 //! The functions as Lambda runs them: start-up, one invocation, the log.
 //!
-//! A function that cannot start says why and exits with 1 before it asks for its first event, so
-//! that Lambda reports a failed initialization. What is done with a batch is the frame's business.
+//! A function that cannot start logs the reason and exits with 1 before it asks for its first
+//! event, so that Lambda reports a failed initialization. The frame processes the batches.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -48,14 +48,14 @@ use crate::settings::{
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
 
-/// Requests that the SDK makes for one of ours: it retries what is throttled or broken off. More
-/// is ours to decide, with the invocation's time in view.
+/// Attempts of the SDK for one request; it retries throttled and interrupted requests. Further
+/// retries are this crate's decision, because they depend on the invocation's deadline.
 const SDK_ATTEMPTS: u32 = 3;
-/// Longest wait of the SDK between two of them.
+/// Longest wait of the SDK between two attempts.
 const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// A request that takes longer than this is lost: the largest ones, 16 MB, take a second.
+/// Time-out of one attempt. The largest requests, 16 MB, take about a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the SDK may take for one of our requests until its answer is known.
+/// Longest time that the SDK takes for one request, including its retries.
 pub(crate) const ANSWER_TIME_MAX: Duration =
     REQUEST_TIMEOUT.saturating_add(SDK_BACK_OFF_MAX).saturating_mul(SDK_ATTEMPTS);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -65,31 +65,32 @@ type FanOutFunction = Frame<FanOut, Copies<DynamoDbCopies>, S3ObjectStore>;
 type VersionsFunction = Frame<Versions, Histories<DynamoDbHistories>, S3ObjectStore>;
 type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 
-/// What `counters` answers: to a batch as Lambda wants it, to a schedule what was reconciled.
+/// The response of `counters`: to a batch as Lambda specifies it, to a schedule the
+/// reconciliation's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CountersResponse {
     /// To a batch.
     Batch(BatchResponse),
-    /// To anything else.
+    /// To any other event.
     Reconciled {
-        /// What was found and done.
+        /// The reconciliation's report.
         reconciled: ReconcileReport,
     },
 }
 
-/// What `fan-out` answers: to a batch as Lambda wants it, to a schedule what was looked at, to a
-/// request for repair how far it got.
+/// The response of `fan-out`: to a batch as Lambda specifies it, to a schedule the self-check's
+/// report, to a repair request its progress.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum FanOutResponse {
     /// To a batch.
     Batch(BatchResponse),
-    /// To a request for repair.
+    /// To a repair request.
     Repaired(Repaired),
-    /// To anything else.
+    /// To any other event.
     Checked {
-        /// What was found and done.
+        /// The self-check's report.
         checked: SelfCheckReport,
     },
 }
@@ -180,7 +181,7 @@ pub async fn run_fan_out() -> ExitCode {
     finish(lambda_runtime::run(handler).await)
 }
 
-/// Looks at copies: all of a rule if the event asks for a repair, else a sample of each rule.
+/// Checks copies: all of one rule if the event requests a repair, else a sample of each rule.
 async fn check_copies(
     function: &FanOutFunction,
     event: &str,
@@ -193,7 +194,8 @@ async fn check_copies(
             (repaired.checked.clone(), FanOutResponse::Repaired(repaired))
         }
         None => {
-            // Which part is looked at may be anything, as long as it is another one each time.
+            // Any value will do for the position of the sample, as long as each run gets another
+            // one.
             let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let draw = draw.map_or(0, |since| since.as_secs() / 60);
             let checked = function.executor.check_sample(draw, deadline).await?;
@@ -344,7 +346,7 @@ pub async fn run_migration() -> ExitCode {
     finish(lambda_runtime::run(handler).await)
 }
 
-/// Processes an event, if it is a batch, and writes the batch's line and its metrics into the log.
+/// Processes an event if it is a batch, and writes the batch's log line and metrics.
 async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
     function: &Frame<R, E, O>,
     name: &str,
@@ -359,7 +361,7 @@ async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
     tell(name, batch.len(), lag, started, result).map(Some)
 }
 
-/// Writes a batch's line and its metrics into the log.
+/// Writes a batch's log line and metrics.
 fn tell(
     name: &str,
     records: usize,
@@ -415,7 +417,7 @@ fn quarantine(
     Quarantine::new(store, place.prefix, function, RetryPolicy::CONTENDED)
 }
 
-/// The function's name as AWS knows it, such as `weir-ArchiveFunction-1X2Y`.
+/// Returns the function's name on AWS, such as `weir-ArchiveFunction-1X2Y`.
 fn name_on_aws(name: &str) -> String {
     environment_variable("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_else(|| name.to_owned())
 }
@@ -424,18 +426,18 @@ fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The time that an invocation has when its runtime tells none.
+/// Deadline of an invocation whose runtime reports none.
 const UNTOLD_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The end of the invocation. One that is over before the invocation begins was never true: cargo-lambda
-/// 1.9 tells a time in 1970.
+/// Returns the invocation's deadline. Ignores one in the past: cargo-lambda 1.9 reports a time in
+/// 1970.
 fn deadline_of(end: SystemTime) -> Deadline {
     Deadline::after(end.duration_since(SystemTime::now()).unwrap_or(UNTOLD_DEADLINE))
 }
 
-/// Region, credentials and endpoints come from the environment, as for every SDK. On Lambda region
-/// and credentials are variables; then nothing is made that would look for them elsewhere, each with
-/// a client of its own.
+/// Loads region, credentials and endpoints from the environment. On Lambda, region and credentials
+/// are environment variables; the other providers are then not built, as each would have its own
+/// HTTP client.
 async fn sdk_config() -> aws_config::SdkConfig {
     let retries =
         RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS).with_max_backoff(SDK_BACK_OFF_MAX);
@@ -447,7 +449,8 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // A request that stalls is over after its time-out, and a download after that of the object store.
+        // The request's time-out already ends a stalled request, and the object store's that of a
+        // download.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));
@@ -459,13 +462,13 @@ async fn sdk_config() -> aws_config::SdkConfig {
     config.load().await
 }
 
-/// JSON lines on standard output, which Lambda takes into the function's log.
-/// `AWS_LAMBDA_LOG_LEVEL` (Lambda's own variable) or `RUST_LOG` sets what is written.
+/// Writes JSON lines to standard output, which Lambda puts into the function's log.
+/// `AWS_LAMBDA_LOG_LEVEL` (Lambda's own variable) or `RUST_LOG` sets the level.
 fn start_log() {
     let filter = environment_variable("RUST_LOG")
         .or_else(|| environment_variable("AWS_LAMBDA_LOG_LEVEL"))
         .unwrap_or_else(|| "info".to_owned());
-    // Lambda's FATAL is no level of ours.
+    // Lambda's level FATAL does not exist in `tracing`.
     let filter = filter.to_lowercase().replace("fatal", "error");
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
@@ -475,12 +478,12 @@ fn start_log() {
         .with_current_span(false)
         .with_target(false)
         .with_env_filter(filter);
-    // Fails only if a test has set another subscriber before, whose output is then the right one.
+    // Fails only if a test has already set a subscriber, which then stays.
     let _ = subscriber.try_init();
 }
 
 fn refuse_to_start(error: &dyn std::error::Error) -> ExitCode {
-    error!(reason = %error, "the function does not start");
+    error!(reason = %error, "the function cannot start");
     ExitCode::FAILURE
 }
 

@@ -1,8 +1,8 @@
-//! The shell of the stream functions: decode a batch, load what the rule needs, let it decide,
-//! fold, apply, report. And what is done to tables and to S3 for it.
+//! The shell of the stream functions: decodes a batch, loads what the rule needs, lets the rule
+//! decide, folds, applies and reports. It also implements the access to DynamoDB tables and to S3.
 //!
-//! The decisions themselves are in the crate `rules`. Nothing here knows whether it talks to AWS
-//! or to a local store: endpoints come from the SDK's own environment variables.
+//! The decisions are in the crate `rules`. Nothing here knows whether it talks to AWS or to a local
+//! store: endpoints come from the SDK's environment variables.
 
 pub mod archive_sink;
 pub mod back_off;
@@ -25,7 +25,7 @@ pub mod totals;
 
 pub use failure::Failure;
 
-/// A batch becomes tens of thousands of small values that are given back together: this allocator
-/// takes about a third less time for that than the system's.
+/// A batch allocates tens of thousands of small values and frees them together. This allocator
+/// needs about a third less time for that than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,8 +1,8 @@
-//! What the function `archive-maintenance` is asked to do, and its answers: compaction on a
-//! schedule or on request, erasure on request.
+//! Requests and answers of the function `archive-maintenance`: compaction on a schedule or on
+//! request, erasure on request.
 //!
-//! How it is done is in `archive_sink::{compaction, erasure}`. The function has a reserved
-//! concurrency of one, so nothing here runs twice at the same time.
+//! `archive_sink::{compaction, erasure}` implement both. The function has a reserved concurrency of
+//! one, so nothing here runs twice at the same time.
 
 use std::collections::BTreeMap;
 
@@ -19,49 +19,49 @@ use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
 
-/// What to do.
+/// The requested operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Compact.
+    /// Compaction.
     Compact {
-        /// Only this table.
+        /// Only this table; all tables if `None`.
         table: Option<String>,
-        /// How old parts must be.
+        /// Minimum age of a part in seconds.
         age_seconds: u64,
     },
-    /// Erase.
+    /// Erasure.
     Erase {
-        /// In this table's archive.
+        /// The table whose archive is changed.
         table: String,
-        /// These rows.
+        /// The rows to erase.
         subject: Subject,
-        /// What the erasure is called, if it may be asked for again.
+        /// The erasure's name, under which it can be resumed.
         name: Option<String>,
     },
 }
 
-/// What was done.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// By a compaction.
+    /// Of a compaction.
     Compacted(CompactionReport),
-    /// By an erasure.
+    /// Of an erasure.
     Erased(ErasureSummary),
 }
 
-/// Where an event says that it is from if a schedule sends it: EventBridge's rules, or its scheduler.
-/// Source: Amazon EventBridge user guide, "Scheduled events"; EventBridge Scheduler user guide.
+/// The `source` of a schedule's event: EventBridge's rules, or EventBridge Scheduler. Source:
+/// Amazon EventBridge user guide, "Scheduled events"; EventBridge Scheduler user guide.
 const SCHEDULES: [&str; 2] = ["aws.events", "aws.scheduler"];
 
-/// What any event may say.
+/// The members that any event may have.
 #[derive(Deserialize)]
 struct Origin {
     source: Option<String>,
 }
 
-/// What was asked for by somebody, who may have mistyped it: what is not known is refused, and nothing
-/// else is done instead.
+/// A request by an operator, who may have mistyped it: unknown members are rejected, so that no
+/// other operation runs instead.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Event<'e> {
@@ -87,15 +87,15 @@ struct EraseEvent<'e> {
     equals: Option<&'e RawValue>,
     #[serde(default)]
     begins_with: BTreeMap<String, String>,
-    /// A jq condition.
+    /// A condition in jq.
     r#where: Option<String>,
     name: Option<String>,
 }
 
-/// Reads an event: `{"compact":{…}}`, `{"erase":{…}}`, or that of a schedule, which compacts.
+/// Decodes an event: `{"compact":{…}}`, `{"erase":{…}}`, or that of a schedule, which compacts.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead.
+/// What is wrong with the event, and what to write instead.
 pub fn decode(event: &str) -> Result<Request, Failure> {
     let wrong = |reason: String| {
         Failure::Fatal(format!(
@@ -108,13 +108,13 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
     }
     let event: Event<'_> = serde_json::from_str(event).map_err(|error| wrong(error.to_string()))?;
     match (event.compact, event.erase) {
-        (Some(_), Some(_)) => Err(wrong("it asks for two things at once".to_owned())),
-        (None, None) => Err(wrong("it asks for nothing".to_owned())),
+        (Some(_), Some(_)) => Err(wrong("it has both `compact` and `erase`".to_owned())),
+        (None, None) => Err(wrong("it has neither `compact` nor `erase`".to_owned())),
         (Some(compact), None) => {
             let age_seconds = compact.age_seconds.unwrap_or(AGE_SECONDS_DEFAULT);
             if age_seconds < AGE_SECONDS_MIN && !compact.nothing_is_archiving {
                 return Err(wrong(format!(
-                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, and a writer could still be at work on such parts (if nothing is archiving now, say so with \"nothingIsArchiving\":true)"
+                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, and a writer may still use such parts (add \"nothingIsArchiving\":true if no archiving runs now)"
                 )));
             }
             Ok(Request::Compact { table: compact.table, age_seconds })
@@ -136,17 +136,19 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
                 !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
             };
             if let Some(name) = erase.name.as_ref().filter(|name| !is_name(name)) {
-                return Err(wrong(format!("`name` has letters, digits and `-`, not `{name}`")));
+                return Err(wrong(format!(
+                    "`name` may contain only letters, digits and `-`, not `{name}`"
+                )));
             }
             Ok(Request::Erase { table: erase.table, subject, name: erase.name })
         }
     }
 }
 
-/// Does it.
+/// Carries out the request.
 ///
 /// # Errors
-/// What could not be done.
+/// Why it failed.
 pub async fn carry_out<O: ObjectMaintenance>(
     request: Request,
     compactor: &Compactor<O>,
@@ -154,7 +156,7 @@ pub async fn carry_out<O: ObjectMaintenance>(
     now_seconds: u64,
     deadline: Deadline,
 ) -> Result<Answer, Failure> {
-    // Boxed, as futures within futures are deeper than the compiler looks.
+    // Boxed, because the nested futures exceed the compiler's recursion limit.
     match request {
         Request::Compact { table, age_seconds } => {
             let selection = Selection { table, now_seconds, age_seconds };
@@ -180,7 +182,7 @@ mod tests {
             (r#"{"source":"aws.events","detail":{}}"#, Ok((None, AGE_SECONDS_DEFAULT))),
             (r#"{"version":"0","source":"aws.scheduler"}"#, Ok((None, AGE_SECONDS_DEFAULT))),
             (r#"{"source":"aws.s3","detail":{}}"#, Err("unknown field `source`")),
-            ("{}", Err("it asks for nothing")),
+            ("{}", Err("it has neither `compact` nor `erase`")),
             (r#"{"Erase":{"table":"t"}}"#, Err("unknown field `Erase`")),
             (r#"{"compact":{},"Erase":{"table":"t"}}"#, Err("unknown field `Erase`")),
             (r#"{"compact":{"table":"movies"}}"#, Ok((Some("movies"), AGE_SECONDS_DEFAULT))),
@@ -188,7 +190,7 @@ mod tests {
             (r#"{"compact":{"ageSeconds":0,"nothingIsArchiving":true}}"#, Ok((None, 0))),
             (r#"{"compact":{"ageSeconds":0}}"#, Err("ageSeconds=0 is below 900")),
             (r#"{"compact":{"days":3}}"#, Err("unknown field `days`")),
-            (r#"{"compact":{},"erase":{"table":"t"}}"#, Err("two things at once")),
+            (r#"{"compact":{},"erase":{"table":"t"}}"#, Err("both `compact` and `erase`")),
             (r#"{"erase":{"table":"t"}}"#, Err("neither `equals` nor `beginsWith`")),
             (r#"{"erase":{"table":"t","beginsWith":{"pk":""}}}"#, Err("neither `equals`")),
             (r#"{"erase":{"table":"t","equals":{"a":1}}}"#, Err("`equals` is not DynamoDB JSON")),

@@ -1,8 +1,8 @@
-//! What one invocation did, as one JSON line in CloudWatch's embedded metric format: CloudWatch makes
-//! metrics of it, and the line can still be searched as a log.
+//! Metrics of one invocation, as one JSON line in CloudWatch's embedded metric format. CloudWatch
+//! extracts metrics from the line, and the line stays searchable as a log.
 //!
-//! Nothing is counted here, and nothing is sent: Lambda takes the line from standard output.
-//! Source: Amazon CloudWatch user guide, "Specification: Embedded metric format".
+//! The module neither counts nor sends: Lambda takes the line from standard output. Source: Amazon
+//! CloudWatch user guide, "Specification: Embedded metric format".
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,12 +15,12 @@ use crate::event::Delivered;
 use crate::frame::Summary;
 use crate::reconcile::ReconcileReport;
 
-/// The namespace of all metrics of the functions.
+/// Namespace of all metrics of the functions.
 pub const NAMESPACE: &str = "Weir";
-/// The one dimension: the function's name as AWS knows it, as in the metrics of Lambda itself.
+/// The only dimension: the function's name on AWS, as in Lambda's own metrics.
 pub const DIMENSION: &str = "FunctionName";
 
-/// The units of CloudWatch that are used here.
+/// The CloudWatch units used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Count,
@@ -45,8 +45,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// What was done with a batch. `lag` is the age of its oldest record when the function got it;
-    /// a batch whose records do not say when they were written has none.
+    /// Returns a batch's metrics. `lag` is the age of its oldest record when the function received
+    /// it; `None` if no record states when it was written.
     #[must_use]
     pub fn of_batch(summary: Summary, lag: Option<Duration>, duration: Duration) -> Self {
         let mut values = vec![
@@ -62,7 +62,7 @@ impl Metrics {
         Self { values }
     }
 
-    /// What a reconciliation found and did.
+    /// Returns a reconciliation's metrics.
     #[must_use]
     pub fn of_reconciliation(report: &ReconcileReport, duration: Duration) -> Self {
         let values = vec![
@@ -78,7 +78,7 @@ impl Metrics {
         Self { values }
     }
 
-    /// What a self-check of copies found and did.
+    /// Returns the metrics of a self-check of copies.
     #[must_use]
     pub fn of_self_check(report: &SelfCheckReport, duration: Duration) -> Self {
         let values = vec![
@@ -91,7 +91,7 @@ impl Metrics {
         Self { values }
     }
 
-    /// What a compaction of the archive did.
+    /// Returns the metrics of a compaction.
     #[must_use]
     pub fn of_compaction(report: &CompactionReport, duration: Duration) -> Self {
         let values = vec![
@@ -103,7 +103,7 @@ impl Metrics {
         Self { values }
     }
 
-    /// The document: the values at its root, and what they are below `_aws`.
+    /// Returns the document: the values at its root, and their definitions below `_aws`.
     #[must_use]
     pub fn document(&self, function_name: &str, now: SystemTime) -> Value {
         let definitions: Vec<Value> = self
@@ -133,13 +133,13 @@ impl Metrics {
     pub fn write(&self, function_name: &str, now: SystemTime) {
         let mut line = self.document(function_name, now).to_string();
         line.push('\n');
-        // Metrics that cannot be written must not make a batch fail that was done.
+        // A failure to write metrics must not fail a batch that succeeded.
         let _ = io::stdout().lock().write_all(line.as_bytes());
     }
 }
 
-/// The age of a batch: of its first record that can be read, as a shard's records come in order. 0
-/// when it is from a clock that is ahead of this one.
+/// Returns the age of a batch: that of its first readable record, because records of a shard arrive
+/// in order. 0 if the record's clock is ahead.
 #[must_use]
 pub fn lag(batch: &[Delivered<'_>], now: SystemTime) -> Option<Duration> {
     let seconds = batch
@@ -186,8 +186,8 @@ mod tests {
         assert!(!document.to_string().contains('\n'));
     }
 
-    /// What CloudWatch requires, or else drops the whole document in silence: every metric has one
-    /// definition and a number at the root, and every dimension a text.
+    /// CloudWatch silently drops a document that breaks these rules: every metric has one
+    /// definition and a number at the root, and every dimension has a string.
     #[test]
     fn every_document_keeps_the_rules_of_the_format() {
         let report = ReconcileReport { counters: 3, complete: true, ..ReconcileReport::default() };
@@ -217,7 +217,7 @@ mod tests {
                 );
                 assert!(names.insert(name), "{name} twice");
             }
-            // Nothing at the root but `_aws`, the dimension and the metrics.
+            // The root has nothing but `_aws`, the dimension and the metrics.
             assert_eq!(document.as_object().unwrap().len(), definitions.len() + 2);
         }
     }

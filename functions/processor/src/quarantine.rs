@@ -1,8 +1,8 @@
-//! The quarantine: where records go that no retry can help, each with its reason.
+//! The quarantine: stores records that no retry can help, each with its reason.
 //!
-//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name follows
-//! from the record, so a record that is delivered again is put aside once. (Sequence numbers are
-//! unique in a shard, not in a stream; hence the event id.)
+//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name is
+//! derived from the record, so a record that is delivered again is stored once. Sequence numbers
+//! are unique within a shard, not within a stream, hence the event id.
 
 use bytes::Bytes;
 use model::arn::StreamArn;
@@ -14,7 +14,7 @@ use crate::event::Delivered;
 use crate::failure::Failure;
 use crate::object_store::{ObjectStore, PutOutcome};
 
-/// Longest part of a name that is taken from a record; the longest is a table's name.
+/// Upper bound of a name component in bytes; the longest valid one is a table name.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The quarantine of one function.
@@ -27,15 +27,15 @@ pub struct Quarantine<O> {
 }
 
 impl<O: ObjectStore> Quarantine<O> {
-    /// The quarantine of `function` under `prefix` of `store`.
+    /// Returns the quarantine of `function` under `prefix` of `store`.
     pub fn new(store: O, prefix: String, function: &'static str, retry: RetryPolicy) -> Self {
         Self { store, prefix, function, retry }
     }
 
-    /// Puts a record aside. Answers the name of its object.
+    /// Quarantines a record. Returns the name of its object.
     ///
     /// # Errors
-    /// When it could not be put aside: it must be delivered again.
+    /// When the record could not be written: it must be delivered again.
     pub async fn put(&self, record: &Delivered<'_>, reason: &str) -> Result<String, Failure> {
         let (name, content) = self.object_of(record, reason);
         let content = Bytes::from(content);
@@ -45,7 +45,9 @@ impl<O: ObjectStore> Quarantine<O> {
             let put = self.store.put_if_absent(&name, content.clone(), "application/json");
             match put.await {
                 Ok(PutOutcome::Created { .. } | PutOutcome::Exists) => return Ok(name),
-                Ok(PutOutcome::Contended) => "another writer is at work".clone_into(&mut failure),
+                Ok(PutOutcome::Contended) => {
+                    "another writer writes the same object".clone_into(&mut failure)
+                }
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -95,7 +97,8 @@ impl<O: ObjectStore> Quarantine<O> {
     }
 }
 
-/// Whether a text from a record may be part of an object's name, which may be a path of files.
+/// Returns whether a string from a record may be part of an object's name, which may be a file
+/// path.
 fn is_safe(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))

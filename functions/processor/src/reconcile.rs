@@ -1,10 +1,11 @@
-//! The reconciler: looks at every slot of every counter and repairs totals that say otherwise.
+//! The reconciler: reads every slot of every counter and repairs totals that differ.
 //!
-//! Run on a schedule. What a look may conclude, and why that agrees with stream records that are
-//! still on their way, is in `rules::counters::reconcile`. Counters are found by scanning the keys
-//! of both tables: the totals know counters whose slots are all gone, the slots know counters whose
-//! records were all lost. So a run reads both tables once; nothing is written when nothing differs.
-//! A run that has no time for all of them begins elsewhere than the one before.
+//! Runs on a schedule. `rules::counters::reconcile` explains what a check may conclude, and why
+//! that agrees with stream records that are still in flight. Counters are found by scanning the
+//! keys of both tables: the totals know counters whose slots are all gone, the slots know counters
+//! whose records were all lost. So a run reads both tables once, and writes nothing if nothing
+//! differs. The starting point changes from run to run, so that runs without enough time still
+//! reach every counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,53 +21,53 @@ use crate::failure::Failure;
 use crate::tables::{Table, WriteOutcome, load_all};
 use crate::totals::Totals;
 
-/// Counters that are looked at together at most: their totals in one request, their slots in a few.
+/// Upper bound of counters checked together: their totals in one request, their slots in a few.
 const COUNTERS_AT_ONCE: usize = 25;
-/// Groups of such counters that are looked at beside each other.
+/// Groups of counters that are checked concurrently.
 const GROUPS_AT_ONCE: usize = 4;
-/// Slots that are looked at at one time, over all groups. A slot takes some 2 KB while it is read, with
-/// what its total knows of it, so they take 20 MB of the function's 256.
+/// Upper bound of slots checked at a time over all groups. A slot takes about 2 KB while it is
+/// read, including its entry in the total, so they take 20 MB of the function's 256.
 const SLOTS_AT_ONCE: usize = 10_000;
-/// Looks at a counter whose total is written by others at the same time; after the last one it is
-/// left to the next run.
+/// Attempts to check a counter whose total others write at the same time; after the last one the
+/// counter is left to the next run.
 const LOOKS_MAX: u32 = 5;
-/// Memory for the names of counters, in bytes, of the function's 256 MB: some 800,000 of them with
-/// names of 20 bytes, more than a run has time for.
+/// Memory for counter names in bytes, of the function's 256 MB: about 800,000 names of 20 bytes,
+/// more than a run has time for.
 const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What a name takes beside its text.
+/// Memory of a name in addition to its text.
 const NAME_OVERHEAD_BYTES: usize = 64;
 
-/// What a run found and did.
+/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReconcileReport {
-    /// Counters looked at.
+    /// Counters checked.
     pub counters: usize,
     /// Slot items read.
     pub slots: usize,
-    /// Slots whose value was not what the total knew: records lost, or still on their way.
+    /// Slots whose value the total did not have: records that were lost or are still in flight.
     pub drifted_slots: usize,
     /// Totals that were corrected.
     pub repaired_totals: usize,
-    /// Of those, the ones whose item said something else than its own slots in `total`, `as_of` or
-    /// `expires_at`: something else had written it.
+    /// Of those, totals whose item contradicted its own slots in `total`, `as_of` or `expires_at`:
+    /// another program had written it.
     pub misstated_totals: usize,
-    /// Totals that others kept writing, or that could not be reached, or that the database refused
-    /// to read or write: left to the next run.
+    /// Totals that other writers kept changing, that could not be reached, or that the database
+    /// refused to read or write: left to the next run.
     pub postponed_totals: usize,
-    /// Total items that were not written by this function: left alone.
+    /// Total items that this function did not write: left alone.
     pub damaged_totals: usize,
-    /// Slot items without a readable value: left as the total knows them.
+    /// Slot items without a readable value: the total keeps the value that it has.
     pub unreadable_slots: usize,
-    /// Items of the slots table whose key is not of a slot.
+    /// Items of the slots table whose key is not a slot's.
     pub foreign_items: usize,
-    /// Whether every counter was looked at. If not, the next run begins with others; give the
-    /// function more time if that is not often enough.
+    /// Whether every counter was checked. If not, the next run begins with other counters; increase
+    /// the function's time-out if that is not often enough.
     pub complete: bool,
 }
 
 impl ReconcileReport {
-    /// Adds what was found and done with some of the counters.
+    /// Adds the report of some of the counters.
     fn add(&mut self, part: &Self) {
         self.counters += part.counters;
         self.slots += part.slots;
@@ -84,19 +85,19 @@ impl ReconcileReport {
 /// The reconciler of one pair of tables.
 #[derive(Clone, Debug)]
 pub struct Reconciler<S, T> {
-    /// What slots are.
+    /// How slots are recognized.
     pub rule: Counters,
     /// The slots table.
     pub slots: S,
     /// The totals table.
     pub totals: Totals<T>,
-    /// For reads that are throttled.
+    /// Retry policy of throttled reads.
     pub retry: RetryPolicy,
-    /// The time now, in seconds since 1970.
+    /// Returns the time now, in seconds since 1970.
     pub now: fn() -> u64,
 }
 
-/// Names of counters, each once.
+/// Distinct names of counters.
 #[derive(Debug, Default)]
 struct Names {
     names: BTreeSet<String>,
@@ -104,7 +105,8 @@ struct Names {
 }
 
 impl Names {
-    /// Adds a name, unless that takes more bytes than `most`. Answers whether it is there now.
+    /// Adds a name, unless that takes more than `most` bytes. Returns whether the set contains it
+    /// now.
     fn add(&mut self, name: &str, most: usize) -> bool {
         if self.names.contains(name) {
             return true;
@@ -118,7 +120,7 @@ impl Names {
     }
 }
 
-/// What a look at one counter saw.
+/// What a check of one counter read.
 #[derive(Debug, Default)]
 struct Look {
     values: BTreeMap<u32, Number>,
@@ -126,16 +128,15 @@ struct Look {
 }
 
 impl<S: Table, T: Table> Reconciler<S, T> {
-    /// Looks at all counters, as far as the time allows; which ones come first is another matter
-    /// in each minute.
+    /// Checks all counters, as far as the time allows. The starting point depends on the minute.
     ///
     /// # Errors
-    /// When the tables cannot be scanned at all, or nothing can be looked at: the deployment is
+    /// When the tables cannot be scanned at all, or no counter can be checked: the deployment is
     /// wrong.
     pub async fn run(&self, deadline: Deadline) -> Result<ReconcileReport, Failure> {
         let minute = (self.now)() / 60;
         let mut report = ReconcileReport::default();
-        // Half of the time for finding counters, so that some are looked at in any case.
+        // Half of the time for finding counters, so that some are checked in any case.
         let found = self.find_counters(deadline.half_way(), minute, &mut report);
         let (counters, all_found) = found.await?;
         report.complete = all_found;
@@ -148,7 +149,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // One group may have what the database refuses; all of them have a deployment in common.
+        // A single group may contain what the database refuses; if all fail, the deployment is
+        // wrong.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()
         {
@@ -157,14 +159,14 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok(report)
     }
 
-    /// How many counters are a group: fewer where each has many slots.
+    /// Returns the number of counters in a group: fewer if each has many slots.
     fn counters_at_once(&self) -> usize {
         let slots = usize::try_from(self.rule.slot_count).unwrap_or(usize::MAX).max(1);
         (SLOTS_AT_ONCE / GROUPS_AT_ONCE / slots).clamp(1, COUNTERS_AT_ONCE)
     }
 
-    /// Looks at some counters, if there is time; and why that was refused, if it was: nobody has
-    /// looked at all of them then.
+    /// Checks some counters if there is time. Returns the reason if the database refused that; the
+    /// run is then incomplete.
     async fn reconcile_in_time(
         &self,
         counters: BTreeSet<String>,
@@ -185,7 +187,10 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                 report.complete = false;
             }
             Err(Failure::Fatal(reason)) => {
-                warn!(reason, "counters are refused, and left to the next reconciliation");
+                warn!(
+                    reason,
+                    "the database refused counters; they are left to the next reconciliation"
+                );
                 report.postponed_totals = count;
                 report.complete = false;
                 return (report, Some(Failure::Fatal(reason)));
@@ -194,8 +199,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         (report, None)
     }
 
-    /// The counters that there are, and whether they are all. Of more than there is memory for,
-    /// those behind another place in each minute.
+    /// Finds the counters, and whether these are all. If there are more than memory allows, returns
+    /// those after a place that differs in each minute.
     async fn find_counters(
         &self,
         deadline: Deadline,
@@ -205,7 +210,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let start = scan_in_turn(minute);
         let mut names = Names::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
-            // Room is left for counters that have slots and no total.
+            // Leaves room for counters that have slots but no total.
             names.add(key, NAMES_BYTES_MAX / 2)
         });
         let totals_read = totals_read.await?;
@@ -220,8 +225,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok((names.names, totals_read && slots_read))
     }
 
-    /// Looks at counters until nobody writes their totals in between. Answers whether the database
-    /// wrote what had to be written: what others keep writing is no matter of it.
+    /// Checks counters until their totals do not change in between. Returns whether the database
+    /// accepted the necessary writes; conflicts with other writers do not count as refusals.
     async fn reconcile(
         &self,
         mut counters: BTreeSet<String>,
@@ -231,7 +236,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let mut looks = RetryPolicy { attempts_max: LOOKS_MAX, ..self.retry }.attempts();
         while looks.next().await {
             unwritten = 0;
-            // The totals first: what the slots say then is at least as new as what the totals know.
+            // Totals first: the slots read afterwards are at least as new as what the totals
+            // contain.
             let items = self.totals.load_items(counters.iter().cloned()).await?;
             let mut totals = BTreeMap::new();
             for counter in counters {
@@ -264,7 +270,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                         let said = items.get(&counter).and_then(|item| total.said_otherwise(item));
                         warn!(counter, from = %total.cells.sum(), to = %joined.cells.sum(), said, "total repaired");
                     }
-                    // Somebody wrote the total after it was read: what was decided is void.
+                    // The total changed after it was read, so the decision is void.
                     Ok(WriteOutcome::GuardFailed) => {
                         counters.insert(counter);
                     }
@@ -320,13 +326,14 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             }
             Err(refusal) => {
                 look.unreadable.insert(slot);
-                warn!(slot = key, reason = %refusal, "slot left as the total knows it");
+                warn!(slot = key, reason = %refusal, "unreadable slot; the total keeps its value");
             }
         }
     }
 }
 
-/// The counters in groups that are looked at together, beginning with the one whose turn it is.
+/// Divides the counters into groups that are checked together, beginning at this run's starting
+/// point.
 fn groups_in_turn(
     counters: BTreeSet<String>,
     minute: u64,
@@ -343,11 +350,12 @@ fn groups_in_turn(
     groups
 }
 
-/// Shows every key of a table to `visit`, from the one behind `start` on and around, until it
-/// answers `false` or the deadline is over. Answers whether all keys were shown.
+/// Calls `visit` with every key of a table, from the one after `start` and around, until it returns
+/// `false` or the deadline passes. Returns whether all keys were visited.
 ///
 /// # Errors
-/// When the table cannot be read at all. If it cannot be read any further, what was shown counts.
+/// When the table cannot be read at all. If only a later page fails, the keys visited until then
+/// count.
 async fn scan<T: Table>(
     table: &T,
     retry: RetryPolicy,
@@ -360,7 +368,7 @@ async fn scan<T: Table>(
     let mut is_around = false;
     let mut attempts = retry.attempts();
     let mut failure = String::new();
-    // Bounded by the deadline: each round takes a request's time.
+    // Bounded by the deadline: each iteration makes one request.
     while !deadline.is_over() {
         if !attempts.next().await {
             if first_shown.is_none() {

@@ -1,7 +1,7 @@
-//! The functions' settings: environment variables, read and checked before the first invocation.
+//! The functions' settings: environment variables, read and validated before the first invocation.
 //!
-//! All that is wrong is told in one message: which variable, what is wrong, what to write instead.
-//! Whether the tables and buckets exist is found out when they are used.
+//! One message lists all problems: which variable, what is wrong, what to write instead. Whether
+//! the tables and buckets exist is found out when they are first used.
 
 use std::fmt;
 
@@ -20,28 +20,28 @@ pub const QUARANTINE_BUCKET: &str = "QUARANTINE_BUCKET";
 pub const SLOTS_TABLE: &str = "SLOTS_TABLE";
 /// The environment variable of the totals table.
 pub const TOTALS_TABLE: &str = "TOTALS_TABLE";
-/// The environment variable of the table whose items get versions.
+/// The environment variable of the table whose items are versioned.
 pub const VERSIONED_TABLE: &str = "VERSIONED_TABLE";
-/// The environment variable of the table of histories.
+/// The environment variable of the history table.
 pub const HISTORY_TABLE: &str = "HISTORY_TABLE";
 
-/// The environment variable of the rules of fan-out.
+/// The environment variable of the fan-out rules.
 pub const FAN_OUT_RULES: &str = "FAN_OUT_RULES";
-/// The environment variable of the table of jobs.
+/// The environment variable of the jobs table.
 pub const JOBS_TABLE: &str = "JOBS_TABLE";
 
-/// Days that versions are kept at most: a hundred years.
+/// Upper bound of the days that versions are kept: a hundred years.
 const KEEP_DAYS_MAX: u32 = 36_500;
 
 /// The environment variable of the migrations' control table.
 pub const CONTROL_TABLE: &str = "CONTROL_TABLE";
 
-/// A place in S3.
+/// A prefix of a bucket in S3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The bucket.
     pub bucket: String,
-    /// What the names of all objects there begin with: empty, or ending in `/`.
+    /// Prefix of all object names: empty, or ending in `/`.
     pub prefix: String,
 }
 
@@ -49,7 +49,8 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSettings {
     /// `ARCHIVE_COLUMNS` (default: none), `ARCHIVE_TTL_ATTRIBUTE` (default: none) and
-    /// `ARCHIVE_DELETES` (`ttl`, `expired`, which goes by that attribute, or `all`; default: `ttl`).
+    /// `ARCHIVE_DELETES` (`ttl`, `expired`, which compares that attribute, or `all`; default:
+    /// `ttl`).
     pub rule: Archive,
     /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
     pub archive: Place,
@@ -103,7 +104,7 @@ pub struct FanOutSettings {
     pub quarantine: Place,
 }
 
-/// Settings that cannot be used: everything that is wrong with them.
+/// Invalid settings: the list of all problems.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct SettingsError(Vec<String>);
 
@@ -113,7 +114,7 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// How to look an environment variable up.
+/// Looks up an environment variable.
 pub type Lookup<'l> = &'l dyn Fn(&str) -> Option<String>;
 
 /// Settings of the function `migration`.
@@ -129,7 +130,7 @@ impl MigrationSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let settings =
@@ -142,7 +143,7 @@ impl ArchiveSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let declaration = reader.optional("ARCHIVE_COLUMNS").unwrap_or_default();
@@ -165,7 +166,7 @@ impl ArchiveSettings {
         };
         if settings.rule.deletes == Deletes::Expired && settings.rule.ttl_attribute.is_none() {
             reader.problems.push(
-                "ARCHIVE_DELETES=`expired` goes by ARCHIVE_TTL_ATTRIBUTE, which is not set; set it to the attribute with the time to live".to_owned(),
+                "ARCHIVE_DELETES=`expired` needs ARCHIVE_TTL_ATTRIBUTE, which is not set; set it to the attribute with the time to live".to_owned(),
             );
         }
         reader.finish(settings)
@@ -176,7 +177,7 @@ impl MaintenanceSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let settings = Self {
@@ -185,7 +186,7 @@ impl MaintenanceSettings {
         };
         if settings.receipts_prefix.starts_with(&settings.archive.prefix) {
             reader.problems.push(format!(
-                "ERASURES_PREFIX=`{}` is inside of the archive; readers of the archive would find receipts there: write a prefix beside `{}`",
+                "ERASURES_PREFIX=`{}` is inside the archive, where its readers would find receipts; write a prefix outside `{}`",
                 settings.receipts_prefix, settings.archive.prefix
             ));
         }
@@ -197,7 +198,7 @@ impl CountersSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let settings = Self {
@@ -220,7 +221,7 @@ impl CountersSettings {
         }
         if TOTAL_ATTRIBUTES.contains(&settings.total_key.as_str()) {
             reader.problems.push(format!(
-                "TOTAL_KEY=`{}` is an attribute that totals have anyway; name the totals table's key otherwise",
+                "TOTAL_KEY=`{}` is reserved: every total has this attribute; use another name for the key of the totals table",
                 settings.total_key
             ));
         }
@@ -232,12 +233,12 @@ impl VersionsSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let keep_days = reader.count("KEEP_DAYS", u64::from(KEEP_DAYS_MAX));
         let keep_days = keep_days.and_then(|days| u32::try_from(days).ok()).unwrap_or(0);
-        // Zero stands for what is not set, so that a template's parameter can say so.
+        // Zero means not set, so that a template's parameter can express it.
         let keep_last = reader.count("KEEP_LAST", VERSION_NUMBER_MAX).filter(|last| *last > 0);
         let keep_last = keep_last.or((keep_days > 0).then_some(1));
         let settings = Self {
@@ -248,7 +249,7 @@ impl VersionsSettings {
         };
         if settings.rule.table == settings.history_table && !settings.history_table.is_empty() {
             reader.problems.push(format!(
-                "HISTORY_TABLE=`{}` is also VERSIONED_TABLE: each version would get versions; use two tables",
+                "HISTORY_TABLE=`{}` is also VERSIONED_TABLE: versions would be versioned too; use two tables",
                 settings.history_table
             ));
         }
@@ -260,10 +261,10 @@ impl FanOutSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
-        // Not trimmed: places in it are told by line and column.
+        // Not trimmed, because error messages give line and column.
         let text = (reader.lookup)(FAN_OUT_RULES).unwrap_or_default();
         let rules = parse_and_check(&text).unwrap_or_else(|error| {
             reader.problems.push(format!("{FAN_OUT_RULES}: {error}"));
@@ -286,7 +287,7 @@ struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// The value of a variable; an empty one counts as not set.
+    /// Returns the value of a variable; an empty one counts as not set.
     fn optional(&self, name: &str) -> Option<String> {
         (self.lookup)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -310,7 +311,7 @@ impl Reader<'_> {
         table
     }
 
-    /// A number from 0 to `max`, inclusive; `None` when it is not set.
+    /// Returns a number from 0 to `max`, inclusive; `None` if the variable is not set.
     fn count(&mut self, name: &str, max: u64) -> Option<u64> {
         let text = self.optional(name)?;
         let count = text.parse().ok().filter(|count| *count <= max);
@@ -329,7 +330,7 @@ impl Reader<'_> {
             Some("all") => Deletes::All,
             Some(other) => {
                 self.problems.push(format!(
-                    "ARCHIVE_DELETES=`{other}` is none of ttl, expired and all; write `ttl` to keep only what TTL deletes"
+                    "ARCHIVE_DELETES=`{other}` is not one of ttl, expired and all; write `ttl` to archive only what TTL deletes"
                 ));
                 Deletes::TimeToLive
             }
@@ -372,13 +373,13 @@ impl Reader<'_> {
 
     fn prefix(&mut self, prefix_name: &str, prefix_default: &str) -> String {
         let prefix = self.optional(prefix_name).unwrap_or_else(|| prefix_default.to_owned());
-        // Empty names and dots between slashes are no places for files.
+        // Empty names and names of dots are not valid in file paths.
         let is_prefix = prefix
             .strip_suffix('/')
             .is_some_and(|path| path.split('/').all(|name| !matches!(name, "" | "." | "..")));
         if !is_prefix {
             self.problems.push(format!(
-                "{prefix_name}=`{prefix}` is not a prefix; write names that each end in `/`, such as `{prefix_default}`"
+                "{prefix_name}=`{prefix}` is not a prefix; write one or more names that each end in `/`, such as `{prefix_default}`"
             ));
         }
         prefix
@@ -436,7 +437,7 @@ mod tests {
             ),
             (
                 ("HISTORY_TABLE", "movies"),
-                "HISTORY_TABLE=`movies` is also VERSIONED_TABLE: each version would get versions; use two tables",
+                "HISTORY_TABLE=`movies` is also VERSIONED_TABLE: versions would be versioned too; use two tables",
             ),
         ] {
             let message = read(VERSIONS, &[change], VersionsSettings::read).unwrap_err();
@@ -509,7 +510,7 @@ mod tests {
         assert_eq!(
             read(ARCHIVE, &[("ERASURES_PREFIX", "archive/erasures/")], MaintenanceSettings::read)
                 .unwrap_err(),
-            "wrong environment variables: ERASURES_PREFIX=`archive/erasures/` is inside of the archive; readers of the archive would find receipts there: write a prefix beside `archive/`"
+            "wrong environment variables: ERASURES_PREFIX=`archive/erasures/` is inside the archive, where its readers would find receipts; write a prefix outside `archive/`"
         );
     }
 
@@ -547,7 +548,7 @@ mod tests {
             ),
             (
                 &[("TOTAL_KEY", "revision")],
-                "TOTAL_KEY=`revision` is an attribute that totals have anyway; name the totals table's key otherwise",
+                "TOTAL_KEY=`revision` is reserved: every total has this attribute; use another name for the key of the totals table",
             ),
             (
                 &[("QUARANTINE_BUCKET", ""), ("SLOT_COUNT", "")],
@@ -568,19 +569,19 @@ mod tests {
             ),
             (
                 ("ARCHIVE_PREFIX", "archive"),
-                "ARCHIVE_PREFIX=`archive` is not a prefix; write names that each end in `/`, such as `archive/`",
+                "ARCHIVE_PREFIX=`archive` is not a prefix; write one or more names that each end in `/`, such as `archive/`",
             ),
             (
                 ("QUARANTINE_PREFIX", "/"),
-                "QUARANTINE_PREFIX=`/` is not a prefix; write names that each end in `/`, such as `quarantine/`",
+                "QUARANTINE_PREFIX=`/` is not a prefix; write one or more names that each end in `/`, such as `quarantine/`",
             ),
             (
                 ("ARCHIVE_PREFIX", "a/../b/"),
-                "ARCHIVE_PREFIX=`a/../b/` is not a prefix; write names that each end in `/`, such as `archive/`",
+                "ARCHIVE_PREFIX=`a/../b/` is not a prefix; write one or more names that each end in `/`, such as `archive/`",
             ),
             (
                 ("ARCHIVE_DELETES", "expired"),
-                "ARCHIVE_DELETES=`expired` goes by ARCHIVE_TTL_ATTRIBUTE, which is not set; set it to the attribute with the time to live",
+                "ARCHIVE_DELETES=`expired` needs ARCHIVE_TTL_ATTRIBUTE, which is not set; set it to the attribute with the time to live",
             ),
             (
                 ("ARCHIVE_COLUMNS", "info.rating"),

@@ -1,7 +1,8 @@
-//! The executor of counters: what a batch says about a counter's slots goes into its total item,
-//! in one write that is guarded by the item's revision.
+//! The executor of counters: joins a batch's slots of a counter into its total item, in one write
+//! that is conditional on the item's revision.
 //!
-//! What a total is and how it joins is the rule's; which slots exist is not known here.
+//! The rule defines what a total is and how totals join. The module does not know which slots
+//! exist.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,40 +19,40 @@ use crate::failure::Failure;
 use crate::frame::{Executor, SetAside, TargetOutcome, in_order};
 use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
-/// Totals that are written at the same time: enough to hide the latency of one write.
+/// Totals written concurrently: enough to hide the latency of one write.
 const WRITES_AT_ONCE: usize = 16;
-/// Slots of totals that are written at the same time. One takes some 3 KB meanwhile, so they take 15 MB
-/// of a function's 256.
+/// Upper bound of the slots of totals that are written concurrently. One takes about 3 KB
+/// meanwhile, so they take 15 MB of the function's 256.
 const SLOTS_AT_ONCE: usize = 5_000;
 
-/// Slots that one load reads at a time, of which four are under way: see the frame.
+/// Upper bound of slots that one load reads at a time; four loads run concurrently (see the frame).
 const SLOTS_READ_AT_ONCE: usize = 2_500;
-/// Totals that a load reads at a time before any is known: they may have more slots than counters have
-/// now, as those that are gone stay in them.
+/// Totals that a load reads at a time before the size of any is known. They may have more slots
+/// than counters have now, because removed slots stay in the total.
 const UNKNOWN_AT_ONCE: usize = 5;
 
-/// The table of totals.
+/// The totals table.
 #[derive(Clone, Debug)]
 pub struct Totals<T> {
     table: T,
     key_attribute: String,
     retry: RetryPolicy,
-    /// Slots of the largest total that was loaded since the process began; 0 before the first one.
+    /// Slots of the largest total loaded since the process began; 0 before the first one.
     largest: Arc<AtomicUsize>,
 }
 
 impl<T: Table> Totals<T> {
-    /// The totals in `table`, whose partition key is `key_attribute`.
+    /// Returns the totals in `table`, whose partition key is `key_attribute`.
     pub fn new(table: T, key_attribute: String, retry: RetryPolicy) -> Self {
         Self { table, key_attribute, retry, largest: Arc::default() }
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &T {
         &self.table
     }
 
-    /// Notes that totals were loaded, and how many slots the largest has; 0 if none was there.
+    /// Records that totals were loaded, and how many slots the largest has; 0 if none existed.
     pub(crate) fn note_loaded(&self, slots: usize) {
         self.largest.fetch_max(slots.max(1), Ordering::Relaxed);
     }
@@ -67,10 +68,10 @@ impl<T: Table> Totals<T> {
         load_all(&self.table, counters, self.retry).await
     }
 
-    /// Writes a total that was joined to the one of revision `found`, if that still stands.
+    /// Writes a joined total if the item still has the revision `found`.
     ///
     /// # Errors
-    /// When it is not known whether it was written.
+    /// When it is unknown whether the write succeeded.
     pub async fn replace(
         &self,
         counter: &str,
@@ -88,9 +89,9 @@ impl<T: Table> Totals<T> {
         self.table.put(&total.to_item(&self.key_attribute, counter), &guard).await
     }
 
-    /// Makes a total know `cells`: joins them to what was found and writes it, again and again as
-    /// long as others write in between. Answers whether anything had to be written, and why the total
-    /// takes nothing, if it is damaged.
+    /// Joins `cells` into a total and writes it; retries if other writers changed it in between.
+    /// Returns whether a write was necessary, and the reason if the total is damaged and accepts
+    /// nothing.
     async fn join(
         &self,
         counter: &str,
@@ -99,14 +100,15 @@ impl<T: Table> Totals<T> {
     ) -> Result<(bool, Option<DamagedTotal>), Failure> {
         let is_left_out = found.left_out.contains(counter);
         let mut found = found.totals.get(counter).cloned();
-        let mut failure = "others write this total all the time".to_owned();
+        let mut failure = "other writers keep changing this total".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
             if attempts.made() > 1 || is_left_out {
                 let item = self.load_items([counter.to_owned()]).await?.remove(counter);
                 found = item.as_ref().map(Total::from_item);
             }
-            // The rule refuses records of a total that was loaded damaged; this one was read later.
+            // The rule rejects records of a total that was damaged when it was loaded; this one was
+            // read later.
             let total = match found.take().unwrap_or_else(|| Ok(Total::default())) {
                 Ok(total) => total,
                 Err(damaged) => return Ok((false, Some(damaged))),
@@ -135,7 +137,7 @@ impl<T: Table> Executor for Totals<T> {
                 largest => (SLOTS_READ_AT_ONCE / largest).clamp(1, BATCH_GET_KEYS_MAX),
             };
             let rest = counters.split_off(count.min(counters.len()));
-            // As items they take several times the memory, so they are not kept.
+            // Items take several times the memory, so they are not kept.
             let items = self.load_items(counters).await?.into_iter();
             let totals = items.map(|(counter, item)| (counter, Total::from_item(&item)));
             found.totals.extend(totals);
@@ -170,7 +172,7 @@ impl<T: Table> Executor for Totals<T> {
                 outcome
             })
             .collect();
-        // Those that were left out have about as many slots as those that were loaded.
+        // Totals that were not loaded have about as many slots as those that were.
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
         let mut joins = stream::iter(joins).buffer_unordered(at_once);

@@ -1,6 +1,6 @@
-//! From our attribute values to the DynamoDB SDK's, and back.
+//! Converts attribute values to those of the DynamoDB SDK, and back.
 //!
-//! The SDK's value types know no JSON; `model` does.
+//! The SDK's value types cannot read or write JSON; `model` does.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item, Number};
 
-/// The item as the SDK takes it.
+/// Converts an item for the SDK.
 pub fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
     item.iter().map(|(name, value)| (name.clone(), to_sdk_value(value))).collect()
 }
 
-/// The value as the SDK takes it.
+/// Converts a value for the SDK.
 pub fn to_sdk_value(value: &AttributeValue) -> SdkValue {
     match value {
         AttributeValue::S(text) => SdkValue::S(text.clone()),
@@ -35,10 +35,10 @@ pub fn to_sdk_value(value: &AttributeValue) -> SdkValue {
     }
 }
 
-/// The item that the SDK gave.
+/// Converts an item of the SDK.
 ///
 /// # Errors
-/// A value of a kind that is not known here, or a number that is none.
+/// When a value has an unknown type, or a number is invalid.
 pub fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, String> {
     let members = item.into_iter().map(|(name, value)| Ok((name, from_sdk_value(value)?)));
     members.collect()
@@ -67,5 +67,5 @@ fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
 }
 
 fn number(text: &str) -> Result<Number, String> {
-    text.parse().map_err(|error| format!("the table answered a number=`{text}`: {error}"))
+    text.parse().map_err(|error| format!("the table returned the invalid number `{text}`: {error}"))
 }

@@ -1,8 +1,8 @@
-//! Items that others are at, at the same time, and tables that are throttled: which errors say so,
-//! and how often to try again.
+//! Classifies errors of write conflicts and throttling, and decides how often to retry.
 //!
-//! DynamoDB cancels a transaction, a read as well, while another write or transaction is at one of
-//! its items, and refuses a plain write to an item of a transaction. Nothing was done then.
+//! DynamoDB cancels a transaction, even a reading one, while another write or transaction uses one
+//! of its items, and rejects a plain write to an item of a transaction. Nothing was done in these
+//! cases.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use crate::sdk_error::is_throttle;
 use mapping::BackOff;
 
-/// Attempts in all while others are in the way, with about ten seconds of pauses between them: whoever
-/// meets others for so long shares the item with more of them than it can bear.
+/// Maximum attempts on conflicts, with about ten seconds of pauses: if they persist, the item has
+/// too many writers.
 const ATTEMPTS_MAX: u32 = 50;
-/// The pauses grow up to about as long as a few transactions take, and differ between those who
-/// met each other.
+/// The pauses grow to the duration of a few transactions, and are random, so that writers do not
+/// meet again.
 const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
-/// Attempts in all while a table is throttled, with half a minute to a whole one of pauses between them:
-/// as long as a burst takes to come back.
+/// Maximum attempts while a table is throttled, with half a minute to a minute of pauses: the time
+/// in which burst capacity recovers.
 const THROTTLED_MAX: u32 = 20;
-/// Who throttles needs longer pauses.
+/// Throttling needs longer pauses.
 const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
 
-/// Attempts that were made, and may still be.
+/// Attempts that were made, and that remain.
 pub struct Attempts {
     made: u32,
     throttled: u32,
@@ -33,25 +33,24 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The first one is under way.
+    /// Returns the state of a first attempt.
     pub fn first() -> Self {
         Self { made: 1, throttled: 1, seed: RandomState::new().hash_one(0_u8) }
     }
 
-    /// Waits until the next attempt may begin, after others were in the way; `false` when all have
-    /// been made.
+    /// Waits for the next attempt after a conflict; returns `false` when none remains.
     pub async fn next(&mut self) -> bool {
         let pause = self.pause(Undone::Busy);
         wait(pause).await
     }
 
-    /// The same, after what kept a transaction from being made; `false` also when that stays so.
+    /// Waits after a transaction that was not applied; also returns `false` if a retry cannot help.
     pub async fn after(&mut self, why: Undone) -> bool {
         let pause = self.pause(why);
         wait(pause).await
     }
 
-    /// How long to wait, in milliseconds.
+    /// Returns the pause in milliseconds.
     fn pause(&mut self, why: Undone) -> Option<u64> {
         let (made, most, pauses) = match why {
             Undone::Changed | Undone::Busy => (&mut self.made, ATTEMPTS_MAX, PAUSE),
@@ -77,31 +76,31 @@ async fn wait(pause: Option<u64>) -> bool {
     }
 }
 
-/// Whether an error says that others were there first, or are there now: nothing was done, and it
-/// may be done later. `text` names the reasons for which a transaction was cancelled.
+/// Returns true for an error of a conflict: nothing was done, and a retry may succeed. `text` has
+/// the reasons of a cancelled transaction.
 pub fn is_contended(code: Option<&str>, text: &str) -> bool {
     match code {
         Some("TransactionConflictException") => true,
-        // What is wrong with the request itself stays wrong.
+        // An invalid request stays invalid.
         Some("TransactionCanceledException") => !text.contains("ValidationError"),
         _ => false,
     }
 }
 
-/// Why a transaction was not made.
+/// Why a transaction was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undone {
-    /// An item is not what its condition says.
+    /// A condition failed: an item has changed.
     Changed,
-    /// Somebody else is at an item: it may be made a moment later.
+    /// Another transaction or write was in conflict: a retry may succeed at once.
     Busy,
-    /// A table is throttled: it may be made later.
+    /// A table is throttled: a retry may succeed later.
     Throttled,
-    /// Something else is wrong, and stays so; or nobody knows whether it was made.
+    /// Another error that a retry cannot fix, or it is unknown whether the transaction was applied.
     Otherwise,
 }
 
-/// Why a transaction was not made, by the reasons that each of its parts gives.
+/// Returns why a transaction was not applied, from the reasons of its parts.
 pub fn why_undone(error: &SdkError<TransactWriteItemsError>) -> Undone {
     let Some(failed) = error.as_service_error() else { return Undone::Otherwise };
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {

@@ -1,6 +1,6 @@
-//! Which store a command talks to, and clients for it.
+//! Finds the store of a command, and creates clients for it.
 //!
-//! A flag wins over AWS_ENDPOINT_URL_DYNAMODB, and that over the `weir up` that runs in this folder.
+//! A flag overrides AWS_ENDPOINT_URL_DYNAMODB, which overrides the `weir up` of this folder.
 
 use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,25 +21,25 @@ use crate::running::Look;
 use crate::sdk_error::{IS_UP_RUNNING, NamesEndpoint, NoAnswer};
 use crate::server_date;
 
-/// Names the store for every AWS SDK, and for `weir`.
+/// The store's endpoint for every AWS SDK and for `weir`.
 const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
-/// How long the store may take to tell the time.
+/// Timeout of reading the store's clock.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one attempt at a call of the streams may take before the SDK makes another: a page of
-/// 1 MB comes within a second, and a connection that is dead says nothing.
+/// Timeout of one attempt of a request to the streams, before the SDK retries: a page of 1 MB takes
+/// less than a second, and a broken connection never answers.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
-/// How long the admin endpoint may take; a sweep deletes everything that has expired.
+/// Timeout of the admin endpoint; a sweep deletes everything that has expired.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The store that a flag or the environment names.
+/// Returns the store that a flag or the environment names.
 pub fn named(flag: Option<&str>) -> Option<String> {
     flag.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok())
 }
 
-/// Finds the endpoint of the store.
+/// Returns the endpoint of the store.
 ///
 /// # Errors
-/// When none is named and none is running, or what is named is no address.
+/// When none is named and none is running, or its address is invalid.
 pub fn find(flag: Option<&str>) -> Result<String, String> {
     if let Some(url) = flag {
         return checked(url, "--endpoint");
@@ -50,7 +50,7 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
             && let Some(other) = running.store()
             && !running.is_at(&url)
         {
-            // A command may look for its store more than once.
+            // A command may search for its store several times.
             static SAID: Once = Once::new();
             SAID.call_once(|| {
                 output::say(&format!(
@@ -76,11 +76,12 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// Finds the endpoint of the store for a command that reads alone: also that of a `weir up` on AWS,
-/// which one that writes has to be told.
+/// Returns the endpoint of the store for a command that only reads. Other than `find`, it also
+/// returns that of a `weir up` on AWS; a command that writes must be given that endpoint
+/// explicitly.
 ///
 /// # Errors
-/// As `find`.
+/// As [`find`].
 pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
     match Look::here() {
         Look::Running(running) if named(flag).is_none() => {
@@ -90,7 +91,7 @@ pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// An address as requests need it; `from` says where it was named.
+/// Validates an address; `from` names the flag or variable that has it.
 ///
 /// # Errors
 /// When it lacks its scheme or its host.
@@ -98,15 +99,17 @@ pub fn checked(url: &str, from: &str) -> Result<String, String> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest {
         Some(rest) if !rest.trim_matches('/').is_empty() => Ok(url.to_owned()),
-        Some(_) => Err(format!("{from}: `{url}` has no host: write such as http://127.0.0.1:8000")),
-        None if url.is_empty() || url.contains("://") => {
-            Err(format!("{from}: `{url}` is no address: write such as http://127.0.0.1:8000"))
+        Some(_) => {
+            Err(format!("{from}: `{url}` has no host: write, for example, http://127.0.0.1:8000"))
         }
+        None if url.is_empty() || url.contains("://") => Err(format!(
+            "{from}: `{url}` is not an address: write, for example, http://127.0.0.1:8000"
+        )),
         None => Err(format!("{from}: `{url}` has no scheme: write http://{url}")),
     }
 }
 
-/// An answer over HTTP.
+/// An HTTP answer.
 pub struct Answer {
     /// The status code.
     pub status: StatusCode,
@@ -124,7 +127,8 @@ impl Answer {
     }
 }
 
-/// Sends one request to an endpoint on this machine. `advice` ends the sentence that it does not answer.
+/// Sends one request to an endpoint on this machine. `advice` ends the message if it does not
+/// answer.
 ///
 /// # Errors
 /// When there is no answer within `limit`.
@@ -155,14 +159,14 @@ pub async fn request(
         .map_err(|_| format!("`{url}` did not answer within {} s", limit.as_secs()))?
 }
 
-/// A URL without its path.
+/// Returns a URL without its path.
 fn address_of(url: &str) -> &str {
     let host = url.find("://").map_or(0, |scheme| scheme + 3);
     let path = url.get(host..).and_then(|rest| rest.find('/'));
     path.and_then(|path| url.get(..host + path)).unwrap_or(url)
 }
 
-/// Sends a request to the admin endpoint of a store and gives the JSON of its answer.
+/// Sends a request to the admin endpoint of a store and returns the JSON of its answer.
 ///
 /// # Errors
 /// When it does not answer, or refuses.
@@ -183,22 +187,22 @@ pub async fn admin(
         return Ok(json);
     }
     let text = |name: &str| json.get(name).and_then(|value| value.as_str());
-    // Who asks is verified before what is asked for, and refused in DynamoDB's form.
+    // The signature is checked first; its errors have DynamoDB's form.
     let code = text("__type").and_then(|name| name.rsplit('#').next());
     Err(match (text("what"), text("instead"), code.zip(text("message"))) {
         (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
         (Some(what), None, _) => what.to_owned(),
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
-        // Only the store of this project has these paths.
+        // Only this project's store has these paths.
         (None, _, None) => format!(
-            "`{endpoint}` is no store of `weir`: it answers {} to /_weir/{path}; name the one that `weir up` shows as `store`",
+            "`{endpoint}` is not a store of `weir`: it answers {} to /_weir/{path}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
         ),
     })
 }
 
-/// What the names of AWS's own hosts end with; those of partitions that are closed to the public are
-/// left out. Source: the endpoint rules of the AWS SDKs.
+/// Domains of AWS's endpoints; those of partitions that are closed to the public are left out.
+/// Source: the endpoint rules of the AWS SDKs.
 const AWS_DOMAINS: [&str; 5] = [
     ".amazonaws.com",
     ".api.aws",
@@ -207,19 +211,19 @@ const AWS_DOMAINS: [&str; 5] = [
     ".amazonaws.eu",
 ];
 
-/// The host of an endpoint of AWS; none of any other one.
+/// Returns the host of an AWS endpoint; `None` for any other one.
 fn aws_host(endpoint: &str) -> Option<&str> {
     let host = endpoint.strip_prefix("https://")?.split(['/', ':']).next()?;
     AWS_DOMAINS.iter().any(|domain| host.ends_with(domain)).then_some(host)
 }
 
-/// Whether an endpoint is one of AWS.
+/// Returns true for an endpoint of AWS.
 pub fn is_on_aws(endpoint: &str) -> bool {
     aws_host(endpoint).is_some()
 }
 
-/// The endpoint of the Streams API that belongs to an endpoint of DynamoDB: on AWS it has a name of
-/// its own, a local store answers both.
+/// Returns the endpoint of the Streams API for an endpoint of DynamoDB: AWS has a separate one, a
+/// local store serves both.
 fn streams_endpoint(endpoint: &str) -> String {
     let Some(host) = aws_host(endpoint) else { return endpoint.to_owned() };
     let parted = if host.contains(".api.") { "streams-dynamodb" } else { "streams.dynamodb" };
@@ -230,20 +234,19 @@ fn streams_endpoint(endpoint: &str) -> String {
     }
 }
 
-/// A client for an endpoint.
+/// Returns a client for an endpoint.
 pub fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
 }
 
-/// A client for an endpoint that waits for each answer no longer than this, and then asks again; and
-/// what it knows of whether somebody is there.
+/// Returns a client that retries after this timeout, and its state of unanswered requests.
 pub fn client_with_limit(endpoint: &str, limit: Duration) -> (aws_sdk_dynamodb::Client, Absence) {
     let absence = Absence::of(endpoint, limit);
     let config = config(endpoint, absence.clone()).timeout_config(attempt_limit(limit));
     (aws_sdk_dynamodb::Client::from_conf(config.build()), absence)
 }
 
-/// No attempt at a call takes longer than this.
+/// Returns a configuration in which no attempt takes longer than this.
 pub fn attempt_limit(limit: Duration) -> TimeoutConfig {
     TimeoutConfig::builder().operation_attempt_timeout(limit).build()
 }
@@ -260,7 +263,7 @@ fn config(endpoint: &str, absence: Absence) -> aws_sdk_dynamodb::config::Builder
         .credentials_provider(keys::of_endpoint(endpoint))
 }
 
-/// A client for the streams of an endpoint.
+/// Returns a client for the streams of an endpoint.
 pub fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
     let config = aws_sdk_dynamodbstreams::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -268,7 +271,7 @@ pub fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
         .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
         .timeout_config(attempt_limit(ATTEMPT_MAX))
-        // Others read the same shards, and together they are throttled.
+        // Several readers of a shard are throttled together.
         .retry_config(retries::config())
         .retry_classifier(Absence::default())
         .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
@@ -277,7 +280,7 @@ pub fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
     aws_sdk_dynamodbstreams::Client::from_conf(config)
 }
 
-/// The region to sign for: that of an endpoint of AWS is in its name, as in
+/// Returns the region for signatures. An AWS endpoint contains it, as in
 /// `streams.dynamodb.eu-west-3.amazonaws.com` or `s3.dualstack.eu-west-3.amazonaws.com`.
 pub fn region(endpoint: &str) -> String {
     let of_name = aws_host(endpoint).and_then(|host| host.split('.').find(|part| is_region(part)));
@@ -286,7 +289,7 @@ pub fn region(endpoint: &str) -> String {
     of_name.map(str::to_owned).or_else(of_environment).unwrap_or_else(|| "us-east-1".to_owned())
 }
 
-/// Whether a part of a host's name is that of a region, such as `eu-west-3` or `us-gov-west-1`.
+/// Returns true if a part of a host name is a region, such as `eu-west-3` or `us-gov-west-1`.
 fn is_region(part: &str) -> bool {
     let words: Vec<&str> = part.split('-').collect();
     let [area, middle @ .., number] = words.as_slice() else { return false };
@@ -294,12 +297,12 @@ fn is_region(part: &str) -> bool {
     is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
-/// Below this nobody has advanced a store's clock in a way that lasts, as docs/replication.md says.
+/// A smaller lead of a store's clock is not a lasting advance (docs/replication.md).
 const CLOCK_AHEAD_SECONDS: i64 = 10;
 
-/// The time of the store in epoch seconds: a local store's clock, or that of DynamoDB's answers, by
-/// which stream records are timed and items expire; this machine's when neither tells. The client is
-/// one for the same endpoint: whoever asks again and again has one that is connected.
+/// Returns the time of the store in seconds since 1970, by which stream records are timed and items
+/// expire: a local store's clock, or that of DynamoDB's answers; else this machine's. `client`
+/// belongs to the same endpoint; repeated callers reuse its connection.
 pub async fn store_seconds(endpoint: &str, client: &aws_sdk_dynamodb::Client) -> i64 {
     let ask = async {
         match ask_clock(endpoint).await {
@@ -314,23 +317,23 @@ pub async fn store_seconds(endpoint: &str, client: &aws_sdk_dynamodb::Client) ->
     })
 }
 
-/// The clock of a local store in epoch seconds; none if the store has none to ask.
+/// Returns the clock of a local store in seconds since 1970; `None` if the store has none.
 pub async fn ask_clock(endpoint: &str) -> Option<i64> {
     read_clock(endpoint).await.map(|clock| clock.now_ms / 1000)
 }
 
-/// What the clock of a local store shows.
+/// A reading of a local store's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// Milliseconds since 1970.
     pub now_ms: i64,
-    /// Whether it stands still.
+    /// Whether it is frozen.
     pub is_frozen: bool,
-    /// Whether it is the store's only one: nodes of other processes have clocks of their own.
+    /// Whether the store has only this clock: nodes in other processes have their own.
     pub is_only_one: bool,
 }
 
-/// The clock of a local store; none if the store has none to ask.
+/// Reads the clock of a local store; `None` if the store has none.
 pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     let asked = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null);
     let json = tokio::time::timeout(CLOCK_TIMEOUT, asked).await.ok()?.ok()?;
@@ -339,17 +342,17 @@ pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     Some(ClockReading { now_ms, is_frozen: is("frozen"), is_only_one: is("only") })
 }
 
-/// How far a local store's clock is ahead of this machine's, and what it shows.
+/// How far a local store's clock is ahead of this machine's, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
-    /// Seconds.
+    /// Lead in seconds.
     pub by: i64,
     /// Seconds since 1970.
     pub now: i64,
 }
 
 impl Advanced {
-    /// How far, in words: whole hours from two days on, else hours and minutes, or seconds.
+    /// Formats the lead: whole hours from two days on, else hours and minutes, or seconds.
     pub fn words(self) -> String {
         let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
         match (hours, minutes) {
@@ -361,8 +364,8 @@ impl Advanced {
     }
 }
 
-/// How far a local store's clock was advanced; none if it was not, or the store has none to ask. One
-/// that is ahead by less than [`CLOCK_AHEAD_SECONDS`] may be slow to answer.
+/// Returns how far a local store's clock was advanced; `None` if it was not, or the store has none.
+/// A lead of less than [`CLOCK_AHEAD_SECONDS`] may be a slow answer.
 pub async fn advanced(endpoint: &str) -> Option<Advanced> {
     if endpoint.is_empty() {
         return None;
@@ -373,8 +376,8 @@ pub async fn advanced(endpoint: &str) -> Option<Advanced> {
     (by >= CLOCK_AHEAD_SECONDS).then_some(Advanced { by, now })
 }
 
-/// A client for an S3 endpoint. The address of a local one has no name to put a bucket before, so path
-/// style, which AWS understands as well.
+/// Returns a client for an S3 endpoint. It uses path style, because a local address has no name
+/// before which a bucket could be put; AWS supports it too.
 pub fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -462,9 +465,9 @@ mod tests {
             ("https://dynamodb.eu-west-1.amazonaws.com/", None),
             ("localhost:18100", Some("has no scheme: write http://localhost:18100")),
             ("127.0.0.1:8000", Some("has no scheme: write http://127.0.0.1:8000")),
-            ("ftp://127.0.0.1", Some("is no address")),
+            ("ftp://127.0.0.1", Some("is not an address")),
             ("http://", Some("has no host")),
-            ("", Some("is no address")),
+            ("", Some("is not an address")),
         ] {
             match (checked(url, "--endpoint"), instead) {
                 (Ok(found), None) => assert_eq!(found, url),

@@ -6,21 +6,20 @@ use std::process::ExitCode;
 
 pub use crate::interruption::Signal;
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It is done.
+    /// Success.
     Done,
-    /// It failed.
+    /// Failure.
     Failed,
-    /// It is done, but something differs from what was wanted: lines were put aside, a check found
-    /// a fault.
+    /// Success with differences: lines were put aside, or a check found a fault.
     Differences,
-    /// It was not done, because it might do harm or cannot have the wanted effect.
+    /// Refused, because it might do harm or cannot have the wanted effect.
     Refused,
-    /// It was not done in time.
+    /// Timed out.
     TimedOut,
-    /// Ctrl-C or SIGTERM ended it.
+    /// Ended by Ctrl-C or SIGTERM.
     Interrupted(Signal),
 }
 

@@ -1,9 +1,8 @@
-//! What Ctrl-C and SIGTERM do to a verb, the same for all of them.
+//! Handles Ctrl-C and SIGTERM, in the same way for all verbs.
 //!
-//! A verb that takes long ends with how far it got and how to resume, and with the exit code that a
-//! shell expects of a process that a signal ended. `NATURES` has an entry for every verb; a test
-//! compares it with the command line. What a verb has written by then stays, so each of the long ones
-//! can be run again: its sentence says what that does.
+//! A long verb ends with its progress, advice how to resume, and the exit code that shells expect
+//! after a signal. `NATURES` has an entry for every verb; a test compares it with the command line.
+//! Finished work stays, so every long verb can be run again; its text describes the effect.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,11 +16,11 @@ use tokio::sync::oneshot;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// How long a verb may take to end after the signal, before the process ends without it: work that
-/// does not wait for anything cannot be stopped.
+/// How long a verb may take to end after the signal before the process exits: work that never
+/// yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
-/// What asked the process to end.
+/// The signal that asked the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Ctrl-C.
@@ -31,7 +30,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// The exit code of a process that the signal ended: 128 and the signal's number, as shells have it.
+    /// Returns the exit code after a signal: 128 and its number, as in shells.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -54,10 +53,10 @@ impl From<Signal> for ExitCode {
     }
 }
 
-/// The exit code of the first signal; 0 before it.
+/// Exit code of the first signal; 0 before it.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
-/// Resolves when the process is asked to end.
+/// Waits until the process is asked to end.
 pub async fn requested() -> Signal {
     use tokio::signal::unix::{SignalKind, signal};
     let of = async |kind: SignalKind, meant: Signal| {
@@ -77,13 +76,13 @@ pub async fn requested() -> Signal {
     signal
 }
 
-/// The signal that the process has received, if any.
+/// Returns the signal that the process has received, if any.
 fn received() -> Option<Signal> {
     let code = RECEIVED.load(Ordering::SeqCst);
     [Signal::Interrupt, Signal::Terminate].into_iter().find(|signal| signal.exit_code() == code)
 }
 
-/// How far a verb got.
+/// The progress of a verb.
 enum Reached {
     Text(String),
     Bar(ProgressBar, &'static str),
@@ -95,12 +94,12 @@ fn set_reached(reached: Reached) {
     *REACHED.lock() = Some(reached);
 }
 
-/// Says how far the verb got, for a signal that comes from now on.
+/// Sets the progress text for a later signal.
 pub fn reached(text: String) {
     set_reached(Reached::Text(text));
 }
 
-/// Has a progress bar say how far the verb got: by its message, and by its position if that has a unit.
+/// Takes the progress text from a progress bar: its message, and its position if it has a unit.
 pub fn follow(bar: &ProgressBar, unit: &'static str) {
     set_reached(Reached::Bar(bar.clone(), unit));
 }
@@ -120,14 +119,14 @@ fn text_of(reached: &Reached) -> String {
     }
 }
 
-/// What a verb is, for a signal.
+/// How a verb behaves on a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// It ends within seconds, or reads only.
+    /// It ends within seconds, or only reads.
     Short,
-    /// It shows what happens until it is interrupted.
+    /// It runs until it is interrupted.
     Endless,
-    /// It ends in an order of its own, and says what is left.
+    /// It shuts down in order, and reports what is left.
     Orderly,
     /// It takes long; how to resume it.
     Long(&'static str),
@@ -137,15 +136,10 @@ use Nature::{Endless, Long, Orderly, Short};
 
 /// Every verb, by its words.
 pub const NATURES: &[(&str, Nature)] = &[
-    ("demo", Long("run `weir demo` again: it begins anew")),
+    ("demo", Long("run `weir demo` again: it starts from the beginning")),
     ("up", Orderly),
     ("check", Short),
-    (
-        "load",
-        Long(
-            "run the same command again: an item is put again, and a line that was counted is not counted twice",
-        ),
-    ),
+    ("load", Long("run the same command again: puts are repeated, and counted lines are skipped")),
     ("streams ls", Short),
     ("streams shards", Short),
     ("streams tail", Endless),
@@ -153,7 +147,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     (
         "streams redrive",
         Long(
-            "run the same command again: the function may have done some of the records, which changes nothing the second time",
+            "run the same command again: records that the function has processed already have no further effect",
         ),
     ),
     ("clock show", Short),
@@ -171,56 +165,46 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("archive get", Short),
     ("archive ddl", Short),
     ("archive check", Long("nothing was changed; run the same command again")),
-    (
-        "archive restore",
-        Long(
-            "run the same command again: an item that was restored is as it would be, and is not put twice",
-        ),
-    ),
+    ("archive restore", Long("run the same command again: restored items are skipped")),
     (
         "archive compact",
-        Long(
-            "the function ends the part that it has begun; run the same command again for the others",
-        ),
+        Long("the function finishes its current part; run the same command again for the others"),
     ),
     (
         "archive erase",
         Long(
-            "the function ends the part that it has begun, and the receipt of the earlier parts is kept; run the same command again for the others",
+            "the function finishes its current part and keeps the receipt of the earlier ones; run the same command again for the others",
         ),
     ),
     ("counters read", Short),
     ("counters fold", Long("run the same command again: it moves the slots that are left")),
     ("counters vote", Short),
-    ("counters recount", Long("run the same command again: a repair is made whole or not at all")),
+    ("counters recount", Long("run the same command again: repairs are atomic")),
     (
         "counters generate",
         Long(
-            "the votes that were cast stay counted, and without --ballots another run adds all of its votes to them; --prefix names other counters",
+            "the cast votes stay counted, and another run without --ballots adds its votes to them; use --prefix for other counters",
         ),
     ),
     ("versions ls", Short),
     ("versions get", Short),
     ("versions diff", Short),
     ("versions restore", Short),
-    (
-        "versions backfill",
-        Long("run the same command again: it leaves every history that there is as it is"),
-    ),
+    ("versions backfill", Long("run the same command again: existing histories are unchanged")),
     ("versions check", Long("nothing was changed; run the same command again")),
     ("migrate plan", Long("nothing was changed; run the same command again")),
     ("migrate start", Orderly),
     ("migrate work", Orderly),
     ("migrate status", Short),
     ("migrate watch", Endless),
-    ("migrate wait", Long("nothing was changed; run the same command again to wait on")),
+    ("migrate wait", Long("nothing was changed; run the same command again to keep waiting")),
     ("migrate pause", Short),
     ("migrate resume", Short),
     ("migrate throttle", Short),
     (
         "migrate verify",
         Long(
-            "the workers end the comparison, and `weir migrate status` shows how far it is; run the same command again for its result",
+            "the workers finish the comparison, and `weir migrate status` shows its progress; run the same command again for its result",
         ),
     ),
     ("migrate cutover", Orderly),
@@ -228,10 +212,10 @@ pub const NATURES: &[(&str, Nature)] = &[
     (
         "migrate complete",
         Long(
-            "the workers go on, and `weir migrate status` shows how far they are; run the same command again to end it",
+            "the workers continue, and `weir migrate status` shows their progress; run the same command again to finish",
         ),
     ),
-    ("migrate abort", Long("run the same command again: it goes on where it stopped")),
+    ("migrate abort", Long("run the same command again: it resumes where it stopped")),
     ("migrate document", Short),
     ("migrate list", Short),
     ("migrate journal", Short),
@@ -252,17 +236,17 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("fan-out jobs", Short),
     ("fan-out status", Short),
     ("fan-out prune", Long("run the same command again: it removes what is left")),
-    ("fan-out repair", Long("run the same command again: a copy that is right stays as it is")),
+    ("fan-out repair", Long("run the same command again: correct copies are unchanged")),
     ("doctor", Short),
     ("completions", Short),
 ];
 
-/// What the verb of these words is. A test holds that each is in the list.
+/// Returns the nature of a verb by its words; a test checks that each is in the list.
 pub fn nature_of(verb: &str) -> Nature {
     NATURES.iter().find(|(words, _)| *words == verb).map_or(Short, |(_, nature)| *nature)
 }
 
-/// What is said of a verb that a signal has ended; nothing of one that has no other end.
+/// Returns the message for a verb that a signal has ended; `None` for one that has no other end.
 fn farewell(signal: Signal, nature: Nature, reached: Option<&Reached>) -> Option<String> {
     let resume = match nature {
         Endless | Orderly => return None,
@@ -277,8 +261,7 @@ fn farewell(signal: Signal, nature: Nature, reached: Option<&Reached>) -> Option
     Some(resume.map_or(head.clone(), |resume| format!("{head}; {resume}")))
 }
 
-/// Carries out a verb until it has ended or a signal comes. A verb that ends in an order of its own
-/// hears of the signal itself.
+/// Runs a verb until it ends or a signal comes. An orderly verb handles the signal itself.
 ///
 /// # Errors
 /// Why the verb failed.

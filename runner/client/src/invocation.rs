@@ -1,4 +1,4 @@
-//! One invocation of a function of the running `weir up`, through the Invoke API.
+//! Invokes a function of the running `weir up` once, through the Invoke API.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::endpoint;
 use crate::running::Running;
 use crate::sdk_error::IS_UP_RUNNING;
 
-/// Lambda's longest time-out, and as long again until an instance is free and has started.
+/// Lambda's longest timeout, and as long again until an instance is free and has started.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// What came of an invocation.
+/// The result of an invocation.
 pub struct Invoked {
     /// The answer, or the error that the function reported.
     pub body: Bytes,
@@ -31,7 +31,7 @@ pub struct Invoked {
 /// Invokes a function through the running system.
 ///
 /// # Errors
-/// When it could not be invoked; a function that fails is no error here.
+/// When it could not be invoked; a failing function is not an error here.
 pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked, String> {
     if running.lambda.is_empty() {
         return Err("the running `weir up` is of another version; stop it and run `weir up` again"

@@ -1,7 +1,7 @@
-//! The keys that requests are signed with: a person's own, or some that open nothing.
+//! The keys that sign requests: the operator's own, or placeholders.
 //!
-//! Own keys are for AWS alone, unless WEIR_KEYS says that the endpoint verifies them too, as
-//! `local-store --access-keys` does. Which endpoint that is, is `endpoint`'s business.
+//! Own keys are used for AWS only, unless WEIR_KEYS says that the endpoint verifies them too, as
+//! `local-store --access-keys` does. `endpoint` finds the endpoint.
 
 use std::ffi::OsStr;
 use std::time::SystemTime;
@@ -18,40 +18,40 @@ use crate::endpoint::{is_on_aws, region};
 use crate::https;
 use crate::sdk_error::innermost;
 
-/// Any credentials are accepted by a local store; these say so.
+/// A placeholder: a local store accepts any credentials.
 const ACCESS_KEY: &str = "local";
 const SECRET_KEY: &str = "local";
-/// Says whose keys sign requests to an endpoint that is not on AWS.
+/// Selects the keys that sign requests to an endpoint that is not on AWS.
 const VARIABLE: &str = "WEIR_KEYS";
 /// Its only value.
 const OWN: &str = "own";
 
-/// Checks what the environment says of keys.
+/// Validates the environment variables for keys.
 ///
 /// # Errors
-/// When it says what is not understood.
+/// When a value is unknown.
 pub fn check_environment() -> Result<(), String> {
     is_own(std::env::var_os(VARIABLE).as_deref()).map(drop)
 }
 
-/// Whether own keys are wanted everywhere.
+/// Returns true if own keys are wanted everywhere.
 fn is_own(said: Option<&OsStr>) -> Result<bool, String> {
     match said {
         Some(value) if value == OWN => Ok(true),
         Some(value) if !value.is_empty() => Err(format!(
-            "{VARIABLE}={}: write {OWN}, which signs with the keys that AWS tools find, or leave it out",
+            "{VARIABLE}={}: write {OWN}, which signs with the keys that AWS tools find, or unset it",
             value.display()
         )),
         _ => Ok(false),
     }
 }
 
-/// Whether requests to an endpoint are signed with a person's own keys.
+/// Returns true if requests to an endpoint are signed with own keys.
 pub fn are_own(endpoint: &str) -> bool {
     is_on_aws(endpoint) || is_own(std::env::var_os(VARIABLE).as_deref()) == Ok(true)
 }
 
-/// What helps when an endpoint refuses a signature; nothing when own keys are in use everywhere.
+/// Returns advice for a rejected signature; empty if own keys are in use everywhere.
 pub fn advice(code: &str) -> &'static str {
     let is_of_keys = matches!(
         code,
@@ -67,8 +67,8 @@ pub fn advice(code: &str) -> &'static str {
     }
 }
 
-/// The keys to sign with, found as every SDK does: in the environment, a profile, or from the machine.
-/// A local store needs none, and real ones must not be sent to it by accident.
+/// Returns the keys for an endpoint, found as every SDK does: in the environment, a profile, or
+/// from the machine. A local store needs none, and own keys must not be sent to it by accident.
 pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     match are_own(endpoint) {
         true => SharedCredentialsProvider::new(DefaultKeys::of_region(region(endpoint))),
@@ -78,10 +78,11 @@ pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     }
 }
 
-/// The SDK's own chain of providers, made when keys are needed first: making it takes a runtime.
+/// The SDK's default chain of providers, created when keys are first needed, because that takes a
+/// runtime.
 #[derive(Debug)]
 struct DefaultKeys {
-    /// Said, so that nobody asks the machine's metadata for it, which a laptop does not have.
+    /// Set, so that the SDK does not read the machine's metadata, which a laptop does not have.
     region: String,
     chain: tokio::sync::OnceCell<DefaultCredentialsChain>,
 }
@@ -114,16 +115,17 @@ impl ProvideCredentials for DefaultKeys {
 pub async fn own(endpoint: &str) -> Result<Credentials, String> {
     of_endpoint(endpoint).provide_credentials().await.map_err(|error| {
         format!(
-            "there are no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({})",
+            "no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({})",
             innermost(&error)
         )
     })
 }
 
-/// The headers that sign a request which no SDK makes; none to an endpoint that takes any keys.
+/// Returns the headers that sign a request outside of the SDK; none for an endpoint that accepts
+/// any keys.
 ///
 /// # Errors
-/// When no key is found, or the address is none.
+/// When no key is found, or the address is invalid.
 pub async fn headers(
     endpoint: &str,
     method: &str,

@@ -1,10 +1,10 @@
-//! Connects commands to a DynamoDB and to the running `weir up`, and to the person who typed them.
+//! Connects commands to DynamoDB, to the running `weir up`, and to the terminal.
 //!
-//! - the connection: `endpoint`, `https`, `keys`, `retries`, `server_date`, `running`;
-//! - what it answers: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
-//! - what a command says: `output`, `exit`, `interruption`.
+//! - connection: `endpoint`, `https`, `keys`, `retries`, `server_date`, `running`;
+//! - answers: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
+//! - output: `output`, `exit`, `interruption`.
 //!
-//! It knows no verb, and does not depend on the local runtime.
+//! It has no verb, and does not depend on the local runtime.
 
 pub mod attribute;
 pub mod contention;

@@ -1,6 +1,6 @@
-//! How data is written to standard output: a table for people, JSON for programs.
+//! Writes data to standard output: a table for people, JSON for programs.
 //!
-//! What the data is, each command decides. There is no colour, so there is none to switch off.
+//! Each command decides its data. There is no colour, so there is no switch for it.
 
 use std::io::{self, Write};
 
@@ -8,21 +8,21 @@ use clap::ValueEnum;
 use serde_json::Value;
 pub use template::diagnostic::counted;
 
-/// How data is written.
+/// The format of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people
+    /// A table for people
     #[default]
     #[value(alias = "text")]
     Table,
     /// One JSON document
     Json,
-    /// One JSON object on each line
+    /// One JSON object per line
     Ndjson,
 }
 
-/// Writes text to standard output. Whoever reads may stop reading (`| head`): then the process
-/// ends, as other tools do.
+/// Writes text to standard output. If the reader has closed the pipe (`| head`), the process exits,
+/// like other tools.
 pub fn show(text: &str) {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -31,13 +31,13 @@ pub fn show(text: &str) {
     }
 }
 
-/// Says something to a person, on standard error.
+/// Writes a message for people to standard error.
 #[expect(clippy::print_stderr, reason = "this is the one place that speaks to a person")]
 pub fn say(text: &str) {
     eprintln!("{text}");
 }
 
-/// A text as one word of a command line that a shell reads.
+/// Quotes a text as one word of a shell command.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.:_-+,=@%".contains(c);
@@ -47,9 +47,9 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Says which command comes next, on standard error.
+/// Suggests next commands, on standard error.
 pub fn next(commands: &[(&str, &str)]) {
-    // `cargo run` sets this. Who started `weir` so may have it nowhere else.
+    // `cargo run` sets this; then `weir` is probably not on the path.
     let by_cargo = std::env::var_os("CARGO").is_some();
     for (index, (command, why)) in commands.iter().enumerate() {
         let head = if index == 0 { "Next" } else { "    " };
@@ -58,7 +58,7 @@ pub fn next(commands: &[(&str, &str)]) {
     }
 }
 
-/// A command of `weir` as somebody would type it who started this one in the same way.
+/// Returns a command of `weir` in the form in which this process was started.
 fn as_started(command: &str, by_cargo: bool) -> String {
     match command.strip_prefix("weir ") {
         Some(rest) if by_cargo => format!("cargo run -- {rest}"),
@@ -66,8 +66,8 @@ fn as_started(command: &str, by_cargo: bool) -> String {
     }
 }
 
-/// Writes rows, of which each has a cell for each heading; for programs, one object for each row
-/// with the headings as names.
+/// Writes rows with a cell for each heading; for programs, one object per row with the headings as
+/// names.
 pub fn rows(output: Output, headings: &[&str], rows: &[Vec<Value>]) {
     let objects = rows.iter().map(|row| {
         let members = headings.iter().zip(row);

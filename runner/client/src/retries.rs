@@ -1,8 +1,8 @@
-//! How often a request to DynamoDB is made again: patiently while a store refuses it for the moment,
-//! and not for long while nobody answers.
+//! Decides how often a request to DynamoDB is retried: long while a store rejects it temporarily,
+//! and briefly while the endpoint does not answer.
 //!
-//! The SDK's own three attempts end within a second or two, which a table that is throttled for a
-//! moment outlasts; a long command would end with it. It decides nothing about what a request means.
+//! The SDK's default of three attempts ends within a second or two, so a throttled table would end
+//! a long command. It does not interpret requests.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ use locks::Mutex;
 
 use crate::output::say;
 
-/// Attempts of a request, the first one included: with the pauses below about a quarter of a minute,
-/// and never more than half a one.
+/// Maximum attempts of a request, including the first: with the pauses below about 15 seconds, at
+/// most 30.
 const ATTEMPTS_MAX: u32 = 10;
-/// The first pause; each is twice as long as the one before, by chance less.
+/// The first pause; each is twice as long as the previous one, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long nobody may answer: a store that is started again is there within this time, and who
-/// named a wrong address wants to know.
+/// How long an endpoint may be unreachable: a restarting store is back within this time, and a
+/// wrong address should be reported soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
-/// The attempts and pauses.
+/// Returns the attempts and pauses.
 pub fn config() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS_MAX)
@@ -35,55 +35,56 @@ pub fn config() -> RetryConfig {
         .with_max_backoff(PAUSE_MAX)
 }
 
-/// How an attempt ended, as far as that tells whether somebody is there.
+/// The result of an attempt, as far as it shows whether the endpoint is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     /// An answer, whatever it says.
     Answer,
-    /// Nobody took the connection.
+    /// No connection was accepted.
     Nobody,
-    /// The connection was taken, and nothing came.
+    /// A connection was accepted, and no answer came.
     Nothing,
 }
 
-/// Ends the attempts when nobody has answered any request of a client for [`ABSENCE_MAX`], and tells a
-/// person when somebody is there who says nothing. All that have one of these know the same.
+/// Ends retries when an endpoint was unreachable for [`ABSENCE_MAX`], and reports an endpoint that
+/// accepts connections without answering. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Absence(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Who is asked, for people, and how long an attempt waits for the answer; none where nobody is told.
+    /// The endpoint's name and the timeout of an attempt, for messages; `None` if nothing is
+    /// reported.
     asked: Option<(String, Duration)>,
-    /// Since when nobody has taken a connection.
+    /// Since when no connection was accepted.
     away: Option<Instant>,
-    /// Since when connections are taken and nothing comes.
+    /// Since when connections are accepted without an answer.
     silent: Option<Instant>,
     is_told: bool,
-    /// How long nothing may come before a call is given up; none: as long as its attempts last.
+    /// How long the endpoint may be silent before a call fails; `None`: for all its attempts.
     silence_max: Option<Duration>,
-    /// Attempts that got no answer.
+    /// Number of attempts without an answer.
     unanswered: u64,
 }
 
 impl Absence {
-    /// That of an endpoint where an attempt waits so long for its answer.
+    /// Returns the state of an endpoint with this timeout of an attempt.
     pub fn of(endpoint: &str, attempt: Duration) -> Self {
         let asked = Some((endpoint.to_owned(), attempt));
         Self(Arc::new(Mutex::new(Known { asked, ..Known::default() })))
     }
 
-    /// Calls are given up once nothing has come for so long.
+    /// Makes calls fail once the endpoint was silent for this long.
     pub fn bound(&self, silence_max: Duration) {
         self.known().silence_max = Some(silence_max);
     }
 
-    /// Whether the last attempt waited for an answer in vain.
+    /// Returns true if the last attempt got no answer.
     pub fn is_silent(&self) -> bool {
         self.known().silent.is_some()
     }
 
-    /// How many attempts got no answer so far.
+    /// Returns the number of attempts without an answer so far.
     pub fn unanswered(&self) -> u64 {
         self.known().unanswered
     }
@@ -183,7 +184,7 @@ mod tests {
         assert!(absence.is_silent());
         at(Heard::Answer, 100);
         assert!(!absence.is_silent());
-        // Those who share it are bounded together.
+        // Clones are bounded together.
         absence.clone().bound(Duration::from_secs(15));
         assert_eq!(at(Heard::Nothing, 110), RetryAction::NoActionIndicated);
         assert_eq!(at(Heard::Nothing, 120), RetryAction::RetryForbidden);
@@ -192,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_knows_whether_it_is_answered() {
-        // Connections are taken by the system, and nobody says anything.
+        // The system accepts connections, and no process answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (client, absence) = client_with_limit(&url, Duration::from_millis(20));
@@ -210,7 +211,7 @@ mod tests {
         assert!(!absence.is_silent());
     }
 
-    /// More often than the SDK asks unless it is told otherwise.
+    /// More often than the SDK's default.
     #[tokio::test]
     async fn what_is_throttled_is_asked_for_again_of_tables_and_of_streams() {
         const REFUSED: u32 = 4;

@@ -1,5 +1,5 @@
-//! What a running `weir up` says about itself to other commands in its folder, and whether it still
-//! runs.
+//! The file in which a running `weir up` publishes its facts for other commands in its folder, and
+//! a check that it still runs.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint;
 
-/// Where it says so.
+/// The path of the file.
 pub const RUNNING_FILE: &str = ".weir/running.json";
-/// How long a connection within this machine may take, on a busy one.
+/// Timeout of a connection within this machine, on a busy one.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// What a `weir up` says about itself.
+/// The facts about a `weir up`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Running {
     /// The version of this file.
     pub schema: String,
-    /// The process.
+    /// The process id.
     pub process: u32,
     /// The store's endpoint; empty on AWS.
     pub dynamodb: String,
-    /// DynamoDB's endpoint where the store is on AWS, else empty. It stands apart, so that no command
-    /// writes to tables on AWS that was not told to.
+    /// DynamoDB's endpoint if the store is on AWS, else empty. A separate field, so that no command
+    /// writes to tables on AWS without being told to.
     #[serde(default)]
     pub aws: String,
     /// The S3 endpoint.
@@ -33,7 +33,7 @@ pub struct Running {
     /// The endpoint of Lambda's Invoke API.
     #[serde(default)]
     pub lambda: String,
-    /// The folder with its data.
+    /// The data folder.
     #[serde(default)]
     pub directory: PathBuf,
     /// Names of functions, by logical id.
@@ -42,47 +42,48 @@ pub struct Running {
     /// The buckets.
     #[serde(default)]
     pub buckets: Vec<String>,
-    /// The bucket of the archive that the function `archive-maintenance` changes; empty if none does.
+    /// The bucket of the archive that the function `archive-maintenance` changes; empty without
+    /// one.
     #[serde(default)]
     pub archive_bucket: String,
-    /// What the names of all objects of that archive begin with.
+    /// Key prefix of that archive.
     #[serde(default)]
     pub archive_prefix: String,
-    /// The tables whose streams go to a function that archives.
+    /// The tables whose streams a function archives.
     #[serde(default)]
     pub archived: Vec<String>,
-    /// The tables whose streams go to the function of migrations.
+    /// The tables whose streams the migration function reads.
     #[serde(default)]
     pub migrated: Vec<String>,
     /// Why functions of the template do not run here, by logical id.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
-    /// The template, without links in its path.
+    /// The template's path, without links.
     #[serde(default)]
     pub template: PathBuf,
-    /// The values that its parameters were given.
+    /// The values of its parameters.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What there is of a `weir up` in this folder.
+/// The state of a `weir up` in this folder.
 pub enum Look {
-    /// None was started, or it has ended in order.
+    /// None was started, or the last one has shut down.
     Nothing,
-    /// It was killed: what it said is still there.
+    /// It was killed: its file is still there.
     Ended(Running),
-    /// It runs.
+    /// It is running.
     Running(Running),
 }
 
 impl Look {
-    /// Looks in this folder.
+    /// Returns the state in this folder.
     pub fn here() -> Self {
         Self::of(Path::new(RUNNING_FILE))
     }
 
-    /// The one that uses a data folder: of this folder, or of the one that has the data folder where it
-    /// is by default.
+    /// Returns the state of the `weir up` that uses a data folder: of this folder, or of the folder
+    /// that has the data folder in the default place.
     pub fn of_data(directory: &Path) -> Self {
         let uses = |base: &Path, look: &Self| match look {
             Self::Running(said) | Self::Ended(said) => {
@@ -110,7 +111,7 @@ impl Look {
         }
     }
 
-    /// What the one says that runs.
+    /// Returns the facts of a running one.
     pub fn running(self) -> Option<Running> {
         match self {
             Self::Running(running) => Some(running),
@@ -118,7 +119,7 @@ impl Look {
         }
     }
 
-    /// What was said last, whether or not it still holds.
+    /// Returns the last facts, whether or not it still runs.
     pub fn said(self) -> Option<Running> {
         match self {
             Self::Nothing => None,
@@ -133,7 +134,7 @@ fn is_same_folder(one: &Path, other: &Path) -> bool {
 }
 
 impl Running {
-    /// Reads what the `weir up` in this folder says.
+    /// Reads the facts of the `weir up` in this folder.
     ///
     /// # Errors
     /// When none is running.
@@ -148,18 +149,19 @@ impl Running {
         }
     }
 
-    /// That it has ended, for a person.
+    /// Returns the message that it has ended.
     pub fn has_ended(&self) -> String {
-        format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
+        format!("`weir up` (process {}) was killed or crashed; start it again", self.process)
     }
 
-    /// Where its streams are read: also on AWS. A `weir up` there of an earlier version does not say it.
+    /// Returns the endpoint of its streams, also on AWS. A `weir up` of an earlier version there
+    /// does not publish it.
     pub fn store(&self) -> Option<&str> {
         [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
     }
 
-    /// Whether its store is the one at this address. On AWS a region's DynamoDB has several names, and
-    /// whose account is meant is in none of them.
+    /// Returns true if its store has this address. On AWS a region's DynamoDB has several names,
+    /// none of which contains the account.
     pub fn is_at(&self, url: &str) -> bool {
         let is_same_region = |own: &str| {
             let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
@@ -168,8 +170,9 @@ impl Running {
         self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
     }
 
-    /// The values of a template's parameters for a command whose store is `store`, if a flag or the
-    /// environment names one: those that this one was given, if it runs that template on that store.
+    /// Returns the template's parameters of this `weir up`, for a command whose store is `store` if
+    /// a flag or the environment names one; empty if it runs another template or uses another
+    /// store.
     pub fn parameters_for(&self, template: &Path, store: Option<&str>) -> BTreeMap<String, String> {
         let is_own_store = match store {
             None => true,
@@ -181,7 +184,7 @@ impl Running {
         if is_own { self.parameters.clone() } else { BTreeMap::new() }
     }
 
-    /// The name of a function that is named by its logical id, its name, or its name without
+    /// Returns the name of a function, given by its logical id or its name, with or without
     /// `Function`, in any case.
     pub fn function(&self, wanted: &str) -> Result<&str, String> {
         let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
@@ -196,15 +199,14 @@ impl Running {
         Ok(self.functions.get(found).map_or(found, String::as_str))
     }
 
-    /// Whether it still runs. A process alone could be another one with its number, and an open port
-    /// another one's.
+    /// Returns true if it still runs. Another process could have its id alone, or its port alone.
     fn is_there(&self) -> bool {
         let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
         process_runs(self.process) != Some(false) && is_listening(endpoint)
     }
 }
 
-/// Where a URL leads to: its host, all of this machine's own being one, and its port.
+/// Returns the host and port of a URL; all names of this machine are one host.
 fn place_of(url: &str) -> Option<(String, u16)> {
     let url: http::Uri = url.parse().ok()?;
     let host = url.host()?.to_ascii_lowercase();
@@ -217,7 +219,7 @@ fn is_local(url: &str) -> bool {
     place_of(url).is_some_and(|(host, _)| host == "localhost")
 }
 
-/// Whether a process runs; `None` where the system does not tell it in files.
+/// Returns whether a process runs; `None` if the system has no files about processes.
 fn process_runs(process: u32) -> Option<bool> {
     let processes = Path::new("/proc");
     if !processes.join("self/stat").exists() {
@@ -226,19 +228,20 @@ fn process_runs(process: u32) -> Option<bool> {
     let Ok(stat) = std::fs::read_to_string(processes.join(format!("{process}/stat"))) else {
         return Some(false);
     };
-    // The state is behind the name in brackets. `Z` has ended, and its parent has not asked yet.
+    // The state follows the name in brackets. `Z` has ended, and its parent has not waited for it
+    // yet.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     Some(!matches!(state, Some('Z' | 'X')))
 }
 
-/// Whether somebody listens at an address of this machine.
+/// Returns true if a process listens at an address of this machine.
 fn is_listening(url: &str) -> bool {
     let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
-    // What is no address of this machine cannot be asked in a moment.
+    // An address outside of this machine cannot be checked quickly.
     address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
 }
 
-/// The one of the names that is meant.
+/// Returns the one of the names that matches.
 pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
     let plain = |name: &str| {
         let name = name.to_lowercase().replace(['-', '_'], "");
@@ -250,9 +253,9 @@ pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, St
             let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
             let known: Vec<_> = known.into_iter().collect();
             match known.as_slice() {
-                [] => format!("there is no function `{wanted}`, and no other one runs here"),
+                [] => format!("unknown function `{wanted}`; no function runs here"),
                 known => {
-                    format!("there is no function `{wanted}`; there are: {}", known.join(", "))
+                    format!("unknown function `{wanted}`; functions are: {}", known.join(", "))
                 }
             }
         },
@@ -317,7 +320,7 @@ mod tests {
             ("", AWS, "https://dynamodb.eu-west-1.api.aws/", true),
             ("", AWS, "https://dynamodb.eu-west-2.amazonaws.com", false),
             ("", AWS, here, false),
-            // A store that stands in for AWS.
+            // A store in place of AWS.
             ("", here, here, true),
             ("", here, AWS, false),
             ("", "", AWS, false),
@@ -340,8 +343,8 @@ mod tests {
         let refused = running.function("hello").unwrap_err();
         assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
         let unknown = running.function("two").unwrap_err();
-        assert_eq!(unknown, "there is no function `two`; there are: OneFunction, one");
+        assert_eq!(unknown, "unknown function `two`; functions are: OneFunction, one");
         let none = Running::default().function("two").unwrap_err();
-        assert!(none.ends_with("no other one runs here"), "{none}");
+        assert!(none.ends_with("no function runs here"), "{none}");
     }
 }

@@ -1,7 +1,7 @@
-//! What a request that failed says to a person: the service's own words, or which endpoint does not
+//! Formats a failed request for people: the service's message, or the endpoint that does not
 //! answer.
 //!
-//! An error of an SDK shows everything that it holds, headers and all; this takes out of it what helps.
+//! An SDK error contains everything, including headers; this selects what helps.
 
 use std::error::Error;
 use std::fmt;
@@ -17,10 +17,10 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use crate::keys;
 
-/// Causes below an error that are looked at: a chain is a handful long.
+/// Maximum number of causes that are read: a chain has a handful.
 const CAUSES_MAX: usize = 32;
 
-/// What helps when a local endpoint does not answer.
+/// Advice for a local endpoint that does not answer.
 pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
 
 /// An endpoint that gave no answer.
@@ -28,20 +28,20 @@ pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
 pub struct NoAnswer {
     url: String,
     reason: String,
-    /// What helps, as the end of a sentence.
+    /// Advice, as the end of the message.
     advice: &'static str,
-    /// Whether there was no connection, so that nothing was asked of it.
+    /// Whether there was no connection, so that no request was sent.
     is_unreached: bool,
 }
 
 impl NoAnswer {
-    /// Of the endpoint with this address, because of this. What is on AWS is not ours to start.
+    /// Returns the error of an endpoint with its cause. For AWS there is no advice to start it.
     pub fn new(url: &str, cause: &(dyn Error + 'static)) -> Self {
         let is_on_aws = url.contains(".amazonaws.com");
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
     }
 
-    /// The same, with other advice.
+    /// Returns the same with other advice.
     pub fn with_advice(url: &str, cause: &(dyn Error + 'static), advice: &'static str) -> Self {
         let is_unreached = causes(cause)
             .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())
@@ -58,7 +58,7 @@ impl fmt::Display for NoAnswer {
 
 impl Error for NoAnswer {}
 
-/// Part of a client: an error of its connection says which endpoint it was.
+/// A client plug-in that adds the endpoint to connection errors.
 #[derive(Debug)]
 pub struct NamesEndpoint(pub String);
 
@@ -76,7 +76,7 @@ impl Intercept for NamesEndpoint {
         if let Some(Err(error)) = context.output_or_error_mut()
             && let Some(cause) = error.as_connector_error().filter(|cause| cause.is_io())
         {
-            // It stays an error of the connection, which is what is tried again.
+            // It stays a connection error, so that it is retried.
             let named = ConnectorError::io(Box::new(NoAnswer::new(&self.0, cause)));
             *error = OrchestratorError::connector(named);
         }
@@ -84,7 +84,7 @@ impl Intercept for NamesEndpoint {
     }
 }
 
-/// The words of the service when there are some, else why there are none.
+/// Returns the service's message if there is one, else why there is none.
 pub fn error_text<E, R>(error: &SdkError<E, R>) -> String
 where
     E: Error + ProvideErrorMetadata + 'static,
@@ -95,7 +95,7 @@ where
             (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
             (Some(code), None) => code.to_owned(),
             (None, _) => {
-                format!("the answer is none of this service ({}); is the address right?", {
+                format!("the answer is not from this service ({}); check the address", {
                     innermost(failed.err())
                 })
             }
@@ -103,15 +103,15 @@ where
         SdkError::DispatchFailure(_) => causes(error)
             .find_map(|cause| cause.downcast_ref::<NoAnswer>().map(ToString::to_string))
             .unwrap_or_else(|| format!("the endpoint does not answer ({})", innermost(error))),
-        SdkError::TimeoutError(_) => "the endpoint did not answer in time".to_owned(),
+        SdkError::TimeoutError(_) => "the endpoint timed out".to_owned(),
         SdkError::ResponseError(_) => {
-            format!("the answer cannot be read ({}); is the address right?", innermost(error))
+            format!("the answer cannot be read ({}); check the address", innermost(error))
         }
         _ => format!("the request cannot be made: {}", innermost(error)),
     }
 }
 
-/// Whether the service says that what was asked for is not there.
+/// Returns true if the service reports that the resource does not exist.
 pub fn is_not_found<E, R>(error: &SdkError<E, R>) -> bool
 where
     E: Error + ProvideErrorMetadata + 'static,
@@ -120,7 +120,7 @@ where
     matches!(code, Some("ResourceNotFoundException" | "NoSuchBucket"))
 }
 
-/// Whether a request did not leave this machine, so that nobody can have done what it asks for.
+/// Returns true if a request was certainly not sent.
 pub fn was_never_sent<E, R>(error: &SdkError<E, R>) -> bool
 where
     E: Error + 'static,
@@ -135,8 +135,8 @@ where
     }
 }
 
-/// Whether a code says that nothing was done because too much is asked for at the moment. In the
-/// reasons of a cancelled transaction the codes have other names.
+/// Returns true for a code of throttling, when nothing was done. The reasons of cancelled
+/// transactions have other codes.
 pub fn is_throttle(code: &str) -> bool {
     matches!(
         code,
@@ -148,7 +148,7 @@ pub fn is_throttle(code: &str) -> bool {
     )
 }
 
-/// An error and what caused it, outermost first.
+/// Returns an error and its causes, outermost first.
 fn causes<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> + 'a {
@@ -156,7 +156,7 @@ fn causes<'a>(
         .take(CAUSES_MAX)
 }
 
-/// The last cause: what happened, without who passed it on.
+/// Returns the innermost cause.
 pub fn innermost(error: &(dyn Error + 'static)) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::endpoint;
 
-    /// An address on which nobody listens.
+    /// Returns an address without a listener.
     fn nowhere() -> String {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", taken.local_addr().unwrap())
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(of(said), "ThrottlingException: slowly");
         assert_eq!(of(ErrorMetadata::builder().code("AccessDenied").build()), "AccessDenied");
         let nothing = of(ErrorMetadata::builder().build());
-        assert!(nothing.ends_with("is the address right?"), "{nothing}");
+        assert!(nothing.ends_with("check the address"), "{nothing}");
         assert!(!nothing.contains("headers"), "{nothing}");
     }
 }

@@ -1,8 +1,8 @@
-//! Finding and reading the shards of a table's stream, for commands.
+//! Finds and reads the shards of a table's stream, for commands.
 //!
-//! It retries nothing that fails: a person is there to do that. But the clock of a local store may
-//! be advanced between two requests, so an iterator that expires, or is refused as trimmed, is replaced by
-//! one from the same place; if that is refused too, the shard is trimmed.
+//! Failures are not retried; the operator can. But the clock of a local store may be advanced
+//! between two requests, so an iterator that expires, or is rejected as trimmed, is replaced by one
+//! from the same place; if that is rejected too, the shard is trimmed.
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
@@ -15,7 +15,7 @@ use crate::sdk_error::{error_text, is_not_found};
 use crate::stream_page::{PageFailure, read_page};
 use mapping::Record;
 
-/// Pages of a listing that are read at most: 100 entries each.
+/// Maximum number of pages of a listing, 100 entries each.
 const PAGES_MAX: usize = 100;
 
 /// A stream.
@@ -30,44 +30,44 @@ pub struct Stream {
     pub view: String,
     /// Whether new records are written to it.
     pub enabled: bool,
-    /// In seconds since 1970; none if the service does not say it.
+    /// Time of creation in seconds since 1970; `None` if the service does not return it.
     pub made_at: Option<i64>,
     /// Its shards, parents before children.
     pub shards: Vec<Shard>,
 }
 
-/// Pages that are read at most to find one record in a shard: it is in the first one that is not empty,
-/// or not there.
+/// Maximum number of pages to find one record in a shard: it is in the first page that is not
+/// empty, or not there.
 const FIND_PAGES_MAX: usize = 5;
 
-/// Iterators that may expire one after the other, before the reader gives up: each of them takes a
-/// leap of the clock by 15 minutes between two requests.
+/// Maximum number of consecutive expired iterators: each takes an advance of the clock by 15
+/// minutes between two requests.
 const EXPIRED_MAX: usize = 8;
 
-/// Where a reading of a shard begins.
+/// Where a read of a shard begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the oldest record.
     TrimHorizon,
-    /// With what is written from now on; this is the present second of the store.
+    /// With the next record that is written; this is the current second of the store.
     Latest(i64),
     /// At the record with this sequence number.
     At(String),
-    /// At the first record that was made in this second, since 1970, or later.
+    /// At the first record of this second (since 1970) or later.
     Since(i64),
 }
 
-/// How far a shard has been read.
+/// The position in a shard.
 #[derive(Debug)]
 pub struct Place {
     start: Start,
-    /// The next page's; `None` when one must be asked for.
+    /// The next page's iterator; `None` if one must be requested.
     iterator: Option<String>,
     /// The last record that was read.
     last: Option<String>,
-    /// Whether an iterator was given out before.
+    /// Whether an iterator was used before.
     has_begun: bool,
-    /// It had to begin again at the oldest record, because the first iterator was lost.
+    /// Whether it restarted at the oldest record, because the first iterator was lost.
     is_from_horizon: bool,
     is_over: bool,
 }
@@ -86,29 +86,29 @@ impl Place {
         }
     }
 
-    /// The last record that was read.
+    /// Returns the last record that was read.
     pub fn last(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
-    /// Whether the shard was read to its end.
+    /// Returns true if the shard was read to its end.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The kind of iterator that goes on here, and the sequence number that it needs.
+    /// Returns the kind of iterator that continues here, and its sequence number.
     fn iterator_kind(&self) -> (ShardIteratorType, Option<String>) {
         match (&self.last, &self.start) {
             (Some(last), _) => (ShardIteratorType::AfterSequenceNumber, Some(last.clone())),
             (None, Start::At(first)) => (ShardIteratorType::AtSequenceNumber, Some(first.clone())),
             (None, Start::Latest(_)) if !self.has_begun => (ShardIteratorType::Latest, None),
             (None, Start::Since(_)) => (ShardIteratorType::AtTimestamp, None),
-            // `LATEST` again would pass over what was written since the first one.
+            // `LATEST` again would skip records written since the first one.
             (None, _) => (ShardIteratorType::TrimHorizon, None),
         }
     }
 
-    /// The moment that an `AT_TIMESTAMP` iterator needs.
+    /// Returns the moment for an `AT_TIMESTAMP` iterator.
     fn timestamp(&self, kind: &ShardIteratorType) -> Option<DateTime> {
         match self.start {
             Start::Since(second) if *kind == ShardIteratorType::AtTimestamp => {
@@ -118,8 +118,8 @@ impl Place {
         }
     }
 
-    /// Whether a record is one that this reading wants. What comes behind the newest record is new,
-    /// whatever time it shows: some stores round that down.
+    /// Returns true if this read wants a record. A record after the newest one is new, whatever its
+    /// time: some stores round times down.
     fn wants(&self, record: &Record) -> bool {
         match self.start {
             Start::Latest(since) if self.is_from_horizon => {
@@ -133,11 +133,11 @@ impl Place {
 /// Why a shard was not read.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The shard, or the records from the place on, are trimmed: older than 24 hours.
+    /// The shard, or the records from the place on, were trimmed: older than 24 hours.
     Trimmed,
-    /// One iterator after the other was older than 15 minutes.
+    /// Consecutive iterators were older than 15 minutes.
     Expired,
-    /// Anything else, in words.
+    /// Anything else; the message.
     Other(String),
 }
 
@@ -159,7 +159,7 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
             Self::Expired => f.write_str(
-                "its iterators expire at once: the store's clock leaps; read again when it runs",
+                "its iterators expire at once, because the store's clock is being advanced; run the command again afterwards",
             ),
             Self::Other(words) => f.write_str(words),
         }
@@ -173,18 +173,18 @@ where
     format!("{what}: {}", error_text(error))
 }
 
-/// The ARNs of all streams, or of one table's.
+/// Returns the ARNs of all streams, or of one table's.
 pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
     match (list(client, table).await, table) {
         (Ok(arns), _) => Ok(arns),
         (Err(error), Some(table)) if is_not_found(&error) => {
-            Err(format!("there is no table `{table}`{}", known_tables(client).await))
+            Err(format!("unknown table `{table}`{}", known_tables(client).await))
         }
         (Err(error), _) => Err(problem("ListStreams", &error)),
     }
 }
 
-/// The tables that have a stream, as the end of a message about one that has none.
+/// Lists the tables with a stream, as the end of a message.
 async fn known_tables(client: &Client) -> String {
     let arns = list(client, None).await.unwrap_or_default();
     let names = arns.iter().filter_map(|arn| arn.split_once(":table/")?.1.split('/').next());
@@ -215,7 +215,7 @@ async fn list(
     Ok(arns)
 }
 
-/// The newest stream of a table, described.
+/// Returns the newest stream of a table.
 pub async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
     let client = endpoint::streams_client(endpoint);
     let mut arns = arns(&client, Some(table)).await?;
@@ -227,7 +227,7 @@ pub async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
     describe(client, &arn).await
 }
 
-/// A stream with all its shards.
+/// Describes a stream with all its shards.
 pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
     let mut stream = Stream {
         client: client.clone(),
@@ -260,8 +260,8 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
 }
 
 impl Stream {
-    /// The next page of a shard, as a function would get its records; `None` at the end of the
-    /// shard. A page may be empty although more follows.
+    /// Returns the next page of a shard with the records as a function gets them; `None` at the end
+    /// of the shard. A page may be empty although more follow.
     pub async fn next_page(
         &self,
         shard: &str,
@@ -287,8 +287,8 @@ impl Stream {
             };
             let (mut records, next) = match self.read(iterator).await {
                 Err(Refusal::Expired) => continue,
-                // Some stores refuse an older iterator of a shard that lost nothing. One from the same
-                // place, asked for now, tells.
+                // Some stores reject an old iterator of a complete shard. A new one from the same
+                // place shows whether records are lost.
                 Err(Refusal::Trimmed) if was_held => continue,
                 read => read?,
             };
@@ -303,7 +303,7 @@ impl Stream {
         Err(Refusal::Expired)
     }
 
-    /// An iterator; `None` when the shard has ended.
+    /// Returns an iterator; `None` when the shard has ended.
     async fn iterator(&self, shard: &str, place: &Place) -> Result<Option<String>, Refusal> {
         let (kind, sequence) = place.iterator_kind();
         let request = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
@@ -314,7 +314,7 @@ impl Stream {
             .map_err(|error| Refusal::new("GetShardIterator", &error))
     }
 
-    /// A page, and the next iterator.
+    /// Reads a page; returns it with the next iterator.
     async fn read(&self, iterator: String) -> Result<(Vec<Record>, Option<String>), Refusal> {
         let page = read_page(&self.client, &self.arn, iterator).await;
         let page = page.map_err(|failure| match failure {
@@ -324,14 +324,14 @@ impl Stream {
         Ok((page.records, page.next_iterator))
     }
 
-    /// One record, and its shard.
+    /// Returns a record and its shard.
     pub async fn find(&self, sequence: &str) -> Option<(String, Record)> {
         for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
-            // A shard that does not reach to the record refuses it; the next one is asked.
+            // A shard that does not have the record rejects its number; the next shard is tried.
             let mut place = Place::new(Start::At(sequence.to_owned()));
             for _ in 0..FIND_PAGES_MAX {
                 let Ok(Some(records)) = self.next_page(shard, &mut place).await else { break };
-                // A page may be empty and others follow.
+                // A page may be empty although more follow.
                 let Some(first) = records.into_iter().next() else { continue };
                 if first.sequence.as_str() == sequence {
                     return Some((shard.to_owned(), first));

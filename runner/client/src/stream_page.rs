@@ -1,8 +1,8 @@
-//! Reads pages of stream records whose items do not become the SDK's values: their JSON goes as it
-//! came into the events of Lambda, which costs a fraction of it.
+//! Reads pages of stream records without converting items to the SDK's values: their JSON is passed
+//! unchanged into Lambda's events, at a fraction of the cost.
 //!
-//! Everything else about a request (endpoint, credentials, signature, retries, time-outs, what an
-//! error means) is the SDK's. It is told to keep the body of an answer that succeeded.
+//! Everything else about a request (endpoint, credentials, signature, retries, timeouts, errors) is
+//! the SDK's, which only keeps the body of a successful answer.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use mapping::{Record, SequenceNumber};
 pub struct Page {
     /// In the order of the shard.
     pub records: Vec<Record>,
-    /// `None`: the shard has ended.
+    /// `None` when the shard has ended.
     pub next_iterator: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub enum PageFailure {
     /// The request failed.
     #[error(transparent)]
     Request(Box<SdkError<GetRecordsError>>),
-    /// The answer is not what the Streams API gives.
+    /// The answer does not have the form of the Streams API.
     #[error(transparent)]
     Unreadable(#[from] PageError),
     /// The request succeeded without an answer.
@@ -44,7 +44,7 @@ pub enum PageFailure {
     Nothing,
 }
 
-/// Reads the page that an iterator of a stream stands at.
+/// Reads the page at an iterator of a stream.
 ///
 /// # Errors
 /// See [`PageFailure`]; nothing was read.
@@ -70,7 +70,7 @@ fn record_of(record: PageRecord) -> Record {
     Record::new(sequence, creation_seconds, keys, lambda_json)
 }
 
-/// The region in an ARN (`arn:partition:service:region:…`); empty if there is none.
+/// Returns the region in an ARN (`arn:partition:service:region:…`); empty if there is none.
 fn region_of(arn: &str) -> &str {
     arn.split(':').nth(3).unwrap_or_default()
 }
@@ -90,7 +90,7 @@ impl Intercept for Kept {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // What an error says, the SDK reads.
+        // The SDK parses errors.
         if context.response().status().is_success() {
             config.interceptor_state().store_put(SharedResponseDeserializer::new(self.clone()));
         }
@@ -106,8 +106,7 @@ impl DeserializeResponse for Kept {
     ) -> Result<Output, OrchestratorError<Error>> {
         let body = response.body().try_clone().filter(|_| response.status().is_success());
         let Some(body) = body else {
-            // An attempt failed behind one whose answer began well and was broken off. The SDK
-            // tries again.
+            // An attempt failed after one whose answer began and broke off. The SDK retries.
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };

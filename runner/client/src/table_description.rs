@@ -1,4 +1,4 @@
-//! What a table says of itself: its key attributes and its TTL attribute.
+//! Reads the key attributes and the TTL attribute of a table.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use model::KeyAttributeType;
 
 use crate::sdk_error::error_text;
 
-/// The key attributes of a table and their types, partition key first.
+/// Returns the key attributes of a table and their types, partition key first.
 ///
 /// # Errors
 /// When the table cannot be described.
@@ -39,7 +39,7 @@ pub async fn key_attributes(
     Ok(description.key_schema().iter().filter_map(key).collect())
 }
 
-/// The attribute that a table's TTL looks at; none if TTL is off.
+/// Returns the TTL attribute of a table; `None` if TTL is off.
 ///
 /// # Errors
 /// When the TTL of the table cannot be read.

@@ -1,8 +1,8 @@
-//! How many records a mapping takes through a function that does nothing, on one core.
+//! Measures how many records a mapping delivers to a function that does nothing, on one core.
 //!
-//! `cargo run --release -p mapping --example throughput -- [RECORDS] [LANES] [BATCH]`
-//! (1,000,000 records, 1 lane, batches of 100). It measures reading pages into the mapping, the
-//! filter, batches, the JSON of each event and the checkpoints; no network, disk or process.
+//! `cargo run --release -p mapping --example throughput -- [RECORDS] [LANES] [BATCH]` (1,000,000
+//! records, 1 lane, batches of 100). It covers pages, the filter, batches, the JSON of events and
+//! checkpoints; no network, disk or process.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock and its arguments")]
 
@@ -49,7 +49,7 @@ fn settings(lanes: usize, batch: usize) -> Result<Settings, Box<dyn std::error::
     Ok(settings)
 }
 
-/// Plays the stream and the function; gives how many events there were, and their bytes.
+/// Simulates the stream and the function; returns the number of events and their bytes.
 fn run(mut mapping: Mapping, records: u64) -> Result<(u64, usize), Box<dyn std::error::Error>> {
     let shard = ShardId::new("shardId-00000001795228140000-00000000");
     let (mut next, mut events, mut event_bytes) = (0, 0, 0);
@@ -120,7 +120,7 @@ fn record(number: u64) -> Result<Record, Box<dyn std::error::Error>> {
     Ok(Record::new(sequence, Some(1_795_228_140), Some(keys.into_boxed_str()), event))
 }
 
-/// `VmHWM` of Linux; other systems do not say.
+/// Returns `VmHWM` of Linux; `None` on other systems.
 fn peak_memory() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -1,7 +1,7 @@
-//! A mapping that is told of records reads each of them soon, whatever else is under way.
+//! Tests that a mapping reads announced records soon, whatever else it does.
 //!
-//! The world here has a clock and nothing that fails: reads that take their time and see the shard as it
-//! is at some moment of it, and records that come. What may fail is in `property_tests`.
+//! This world has a clock and no failures: reads take time and see the shard at some moment of it,
+//! and records arrive. `property_tests` covers failures.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use serde_json::json;
 
 use super::*;
 
-/// Between two reads of a shard.
+/// Minimum time between two reads of a shard.
 const READ_MS: u64 = 50;
-/// The longest that a read takes.
+/// Maximum duration of a read.
 const READ_TAKES_MS: u64 = 30;
-/// A read may be under way that is too early. The next one begins when the shard may be read again, or
-/// with the answer.
+/// A running read may be too early. The next one begins when the shard may be read again, or after
+/// the answer.
 const SOON_MS: u64 = READ_MS + 2 * READ_TAKES_MS;
 
-/// A read that is under way.
+/// A running read.
 struct Reading {
     shard: ShardId,
-    /// When it sees what is there, and when it has answered.
+    /// When it sees the shard's content, and when it answers.
     sees: u64,
     answers: u64,
     records: Vec<Record>,
@@ -31,15 +31,15 @@ struct World {
     mapping: Mapping,
     tick: u64,
     wake: Option<u64>,
-    /// When records came, in order.
+    /// When records arrived, in order.
     came: BTreeMap<ShardId, Vec<u64>>,
     read: BTreeMap<ShardId, usize>,
-    /// Something has come since the mapping heard of it.
+    /// Whether records arrived since the mapping was notified.
     is_told: bool,
-    /// How often it heard.
+    /// Number of notifications.
     tellings: usize,
     reads: Vec<Reading>,
-    /// How long reads take, and when in that time they see; over and over.
+    /// How long reads take, and when in that time they see the content; repeated.
     paces: Vec<(u64, u64)>,
     next_pace: usize,
     slowest: u64,
@@ -49,7 +49,7 @@ impl World {
     fn new(shards: usize, paces: Vec<(u64, u64)>) -> Self {
         let mut settings = Settings::new("uuid", "arn:function", "arn:table/t/stream/label");
         settings.pace.read_ms = READ_MS;
-        // Nobody comes by himself.
+        // Timers do not cause reads.
         (settings.pace.idle_poll_ms, settings.pace.describe_ms) = (1_000_000, 1_000_000);
         let ids = (0..shards).map(|index| ShardId::new(&format!("s{index}")));
         let came: BTreeMap<ShardId, Vec<u64>> = ids.map(|id| (id, Vec::new())).collect();
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// Everything that this millisecond brings.
+    /// Runs everything in this millisecond.
     fn pass(&mut self, comes: &[usize]) {
         for index in comes {
             let shards = self.came.len();
@@ -159,7 +159,7 @@ proptest! {
         for (shard, came) in &world.came {
             prop_assert_eq!(world.read[shard], came.len(), "{} has unread records", shard);
         }
-        // Each read, and what was there before the first, is worth one telling.
+        // Each read, and the content before the first one, may cause one notification.
         prop_assert!(world.tellings <= world.next_pace, "{} tellings", world.tellings);
         prop_assert!(world.slowest <= SOON_MS, "one took {} ms", world.slowest);
     }

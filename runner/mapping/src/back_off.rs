@@ -1,6 +1,6 @@
-//! How long to wait before the next try: growing, bounded, spread.
+//! The pause before a retry: growing, bounded, jittered.
 //!
-//! Nothing here counts tries or knows what is tried.
+//! It neither counts attempts nor knows what is retried.
 
 /// A doubling delay with a cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// The delay before retry number `attempt` (the first is 1): `base · 2^(attempt-1)`, at most
-    /// the cap, lengthened by a spread that depends on `seed` and `attempt` alone.
+    /// Returns the delay before retry number `attempt` (the first is 1): `base · 2^(attempt-1)`, at
+    /// most the cap, lengthened by a jitter that depends only on `seed` and `attempt`.
     #[must_use]
     pub fn delay_ms(&self, attempt: u32, seed: u64) -> u64 {
         // 2^20 of any sensible base is beyond any sensible cap, and cannot overflow here.
@@ -27,7 +27,7 @@ impl BackOff {
     }
 }
 
-/// A number that differs between texts: the seed of a shard's spread (FNV-1a).
+/// Returns a hash of a text (FNV-1a), the seed of a shard's jitter.
 #[must_use]
 pub fn seed_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -35,7 +35,7 @@ pub fn seed_of(text: &str) -> u64 {
     })
 }
 
-/// The finishing step of splitmix64: neighbouring inputs give unrelated outputs.
+/// Returns the last step of splitmix64: neighbouring inputs give unrelated outputs.
 #[must_use]
 pub fn mix(input: u64) -> u64 {
     let mut value = input.wrapping_add(0x9e37_79b9_7f4a_7c15);

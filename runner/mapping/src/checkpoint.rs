@@ -1,6 +1,6 @@
-//! How far a mapping has got in each shard: all that must survive a restart.
+//! The progress of a mapping in each shard: everything that must survive a restart.
 //!
-//! Where and in what form checkpoints are stored is not known here.
+//! The storage of checkpoints is elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::tumbling::OpenWindow;
 pub struct Checkpoints {
     /// When the mapping first saw its stream, in milliseconds of the store's time.
     pub created_ms: i64,
-    /// Every shard that the mapping knows, the finished ones of the last day included.
+    /// Every shard that the mapping knows, including those finished in the last day.
     pub shards: BTreeMap<ShardId, ShardCheckpoint>,
 }
 
@@ -26,18 +26,18 @@ pub struct ShardCheckpoint {
     pub parent: Option<ShardId>,
     /// How far the shard is done.
     pub position: CheckpointPosition,
-    /// The window that is open there, with its state; `None` without tumbling windows.
+    /// The open window with its state; `None` without tumbling windows.
     pub window: Option<OpenWindow>,
 }
 
 /// How far a shard is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointPosition {
-    /// Nothing is done, and everything is to be.
+    /// Nothing is done, and every record is to be delivered.
     TrimHorizon,
-    /// Nothing is done, and what was written since the mapping was created is to be.
+    /// Nothing is done, and records written since the mapping was created are to be delivered.
     Latest,
-    /// Every record up to this one (inclusive) is done or given up.
+    /// Every record up to this one (inclusive) is done or discarded.
     After(SequenceNumber),
     /// The whole shard is done. Kept as a tombstone, so that the shard is not read again
     /// while the stream still lists it.

@@ -1,6 +1,6 @@
-//! The vocabulary of the mapping: what is told to it, what it asks for, what it reports.
+//! The inputs, commands and events of the mapping.
 //!
-//! No behaviour, but for the texts that logs and test cases show.
+//! No behaviour except the texts for logs and test cases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::record::{Delivery, Record};
 use super::sequence::SequenceNumber;
 use super::tumbling::{Window, WindowInvocation};
 
-/// How much of a window's state is shown.
+/// Maximum number of characters of a window's state in a text.
 const STATE_CHARACTERS_SHOWN: usize = 64;
 
 /// A shard's id, as the stream names it.
@@ -22,22 +22,21 @@ pub struct ShardId(Arc<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchId(pub u64);
 
-/// One hand-over of a failure record. Unique within a run of the mapping.
+/// One delivery of a failure record. Unique within a run of the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeliveryId(pub u64);
 
-/// The two times that a mapping is told with each input.
+/// The two times of each input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// The store's time in milliseconds since 1970: the age of records, and the life of
-    /// tombstones. It may stand still or leap.
+    /// The store's time in milliseconds since 1970, for the age of records and the life of
+    /// tombstones. It may be frozen or jump.
     pub time_ms: i64,
-    /// Milliseconds since any fixed moment, never standing still: polls, batching windows and
-    /// back-off.
+    /// Milliseconds since any fixed moment, monotonic: for polls, batching windows and back-off.
     pub tick_ms: u64,
 }
 
-/// What the mapping is told.
+/// An input of the mapping.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// Time has passed.
@@ -54,16 +53,16 @@ pub enum Input {
         /// Why.
         reason: String,
     },
-    /// There is no such stream, as far as the store knows now.
+    /// The store reports that the stream does not exist.
     StreamMissing {
-        /// What the stream said.
+        /// The store's message.
         reason: String,
     },
-    /// Records may have come into any shard of the stream.
+    /// Records may have arrived in any shard of the stream.
     Arrived,
-    /// Checkpoints that were asked for are durable, the positions of all shards among them.
+    /// The requested checkpoints are durable, including the positions of all shards.
     Saved,
-    /// A read that was asked for has brought a page.
+    /// A requested read returned a page.
     Page {
         /// The shard that was read.
         shard: ShardId,
@@ -72,14 +71,14 @@ pub enum Input {
         /// The shard has ended: there is no next iterator. The records still count.
         end: bool,
     },
-    /// A read that was asked for has brought nothing.
+    /// A requested read failed.
     ReadFailed {
-        /// The shard that was to be read.
+        /// The shard of the read.
         shard: ShardId,
-        /// Why not.
+        /// The failure.
         failure: ReadFailure,
     },
-    /// An invocation that was asked for has ended.
+    /// A requested invocation has ended.
     Invoked {
         /// The attempt.
         batch: BatchId,
@@ -88,22 +87,22 @@ pub enum Input {
     },
     /// The destination has stored a failure record.
     FailureDelivered {
-        /// The hand-over.
+        /// The delivery.
         delivery: DeliveryId,
     },
     /// The destination has not stored a failure record.
     FailureNotDelivered {
-        /// The hand-over.
+        /// The delivery.
         delivery: DeliveryId,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// Somebody has decided to go on after a gap, without the records that are lost.
+    /// The operator continues after a gap, without the lost records.
     AcceptGap {
         /// The shard with the gap.
         shard: ShardId,
     },
-    /// Read and invoke no more; what is under way may still end.
+    /// Read and invoke no more; running invocations may still end.
     Stop,
 }
 
@@ -118,24 +117,24 @@ pub struct ShardDescription {
     pub closed: bool,
 }
 
-/// Why a read has brought nothing.
+/// Why a read failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadFailure {
     /// The iterator is older than 15 minutes.
     IteratorExpired,
     /// The position is older than the stream's 24 hours.
     Trimmed {
-        /// What the stream said.
+        /// The stream's message.
         reason: String,
     },
-    /// The shard, or its stream, is not there: not yet, not any more, or not for who asked.
+    /// The shard or its stream does not exist: not yet, no longer, or not for these credentials.
     ShardGone {
-        /// What the stream said.
+        /// The stream's message.
         reason: String,
     },
-    /// Anything that may pass: throttled, unreachable, a fault of the stream.
+    /// A temporary failure: throttled, unreachable, an error of the stream.
     Unavailable {
-        /// What happened.
+        /// The message.
         reason: String,
     },
 }
@@ -151,17 +150,17 @@ pub enum InvokeOutcome {
         kind: String,
         /// What happened, for people.
         message: String,
-        /// The error as JSON text, as far as there is one.
+        /// The error as JSON text, if there is one.
         payload: bytes::Bytes,
     },
-    /// The function was never reached (throttled, not started): no retry is used up.
+    /// The function was not reached (throttled, not started), which uses up no retry.
     NotInvoked(String),
 }
 
 /// Where a read starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// Where the last page ended: its next iterator.
+    /// At the next iterator of the last page.
     Iterator,
     /// At the oldest record of the shard.
     TrimHorizon,
@@ -171,20 +170,20 @@ pub enum ReadFrom {
     After(SequenceNumber),
 }
 
-/// What the mapping asks for.
+/// A command of the mapping.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// List the stream's shards, all pages; answer `Described` or `DescribeFailed`.
+    /// List the stream's shards, all pages; answer with `Described` or `DescribeFailed`.
     Describe,
-    /// Read one page; answer `Page` or `ReadFailed`. At most one read per shard is under way.
+    /// Read one page; answer with `Page` or `ReadFailed`. At most one read per shard is in flight.
     Read {
         /// The shard.
         shard: ShardId,
         /// Where to start.
         from: ReadFrom,
     },
-    /// Invoke the function; answer `Invoked`. At most one attempt per lane of a
-    /// shard is under way, and all records of one item are in one lane.
+    /// Invoke the function; answer with `Invoked`. At most one attempt per lane of a shard is in
+    /// flight, and all records of one item are in one lane.
     Invoke {
         /// The shard that the records are from.
         shard: ShardId,
@@ -197,28 +196,28 @@ pub enum Command {
         /// The tumbling window that the records belong to, if the mapping has windows.
         window: Option<Box<WindowInvocation>>,
     },
-    /// The shard is done up to here: make the mapping's checkpoints durable, soon.
+    /// The shard is done up to here: make the mapping's checkpoints durable soon.
     Checkpoint {
         /// The shard.
         shard: ShardId,
         /// How far it is done now.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable, soon, and answer `Saved`: the mapping has seen its
-    /// stream first, or a window has ended.
+    /// Make the mapping's checkpoints durable soon, and answer with `Saved`: the mapping has just
+    /// seen its stream, or a window has ended.
     Save,
-    /// Store a failure record; answer `FailureDelivered` or `FailureNotDelivered`.
+    /// Store a failure record; answer with `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
         /// The shard that the records are from.
         shard: ShardId,
-        /// This hand-over.
+        /// This delivery.
         delivery: DeliveryId,
         /// What to store, and under which key.
         object: Arc<FailureObject>,
     },
-    /// Tell whoever watches.
+    /// Notify observers.
     Report(Event),
-    /// Say `Tick` at this tick, if nothing else is said before. Replaces what was asked before;
+    /// Send `Tick` at this tick, unless another input comes earlier. Replaces the previous request;
     /// without it, nothing waits for time.
     Wake {
         /// In milliseconds, as [`Now::tick_ms`].
@@ -226,7 +225,7 @@ pub enum Command {
     },
 }
 
-/// What has happened, for whoever watches. Nothing depends on events.
+/// An event for observers. Nothing depends on events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Records of one page did not pass the filter.
@@ -249,7 +248,7 @@ pub enum Event {
         /// How many records.
         count: usize,
     },
-    /// The same records will be delivered once more, on purpose.
+    /// The same records will be delivered again, as an injected fault.
     Duplicating {
         /// The shard.
         shard: ShardId,
@@ -262,26 +261,26 @@ pub enum Event {
         shard: ShardId,
         /// The attempt.
         batch: BatchId,
-        /// How many records at its start were done all the same.
+        /// How many leading records were done all the same.
         done: usize,
         /// Why.
         reason: String,
     },
-    /// The failed records are tried in parts.
+    /// The failed records are split.
     Split {
         /// The shard.
         shard: ShardId,
         /// The last record of the first part.
         after: SequenceNumber,
     },
-    /// The records will be tried again.
+    /// The records will be retried.
     RetryScheduled {
         /// The shard.
         shard: ShardId,
         /// When, in milliseconds, as [`Now::tick_ms`].
         tick_ms: u64,
     },
-    /// Records were given up, and the checkpoint moves past them.
+    /// Records were discarded, and the checkpoint moves past them.
     GaveUp {
         /// The shard.
         shard: ShardId,
@@ -297,14 +296,14 @@ pub enum Event {
         /// be reached until the records expired.
         key: Option<String>,
     },
-    /// The function has dealt with the whole window, and its state is dropped.
+    /// The function has processed the whole window, and its state is dropped.
     WindowEnded {
         /// The shard.
         shard: ShardId,
         /// The window.
         window: Window,
     },
-    /// The last invocation of a window failed until it was given up; its state is lost.
+    /// The last invocation of a window failed until it was discarded; its state is lost.
     WindowGivenUp {
         /// The shard.
         shard: ShardId,
@@ -330,8 +329,8 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// Records are lost: they were trimmed before they were read. The shard and its descendants
-    /// stand still until somebody accepts the gap.
+    /// Records are lost: they were trimmed before they were read. The shard and its descendants are
+    /// blocked until the operator accepts the gap.
     Gap {
         /// The shard.
         shard: ShardId,
@@ -355,13 +354,13 @@ pub enum Event {
 }
 
 impl ShardId {
-    /// A shard id from its text.
+    /// Returns a shard id with this text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Its text.
+    /// Returns its text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -394,7 +393,7 @@ impl fmt::Display for Window {
 
 impl fmt::Display for WindowInvocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A state may have megabytes; its beginning says which one it is.
+        // A state may have megabytes; its beginning identifies it.
         let state: String = self.open.state.chars().take(STATE_CHARACTERS_SHOWN).collect();
         write!(formatter, "window {} state {state}", self.open.window)?;
         let last = if self.is_final { " final" } else { "" };
@@ -468,14 +467,14 @@ impl fmt::Display for Event {
             }
             Self::GaveUp { shard, first, last, count, condition, key } => {
                 let key = key.as_deref().unwrap_or("nowhere");
-                write!(formatter, "gave up {shard} {count} records, {first} to {last}: ")?;
+                write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
                 write!(formatter, "{condition}, kept in {key}")
             }
             Self::WindowEnded { shard, window } => {
                 write!(formatter, "window ended {shard} {window}")
             }
             Self::WindowGivenUp { shard, window } => {
-                write!(formatter, "window given up {shard} {window}: its state is lost")
+                write!(formatter, "window discarded {shard} {window}: its state is lost")
             }
             Self::DestinationUnavailable { shard, reason } => {
                 write!(formatter, "failure destination unavailable {shard}: {reason}")

@@ -1,6 +1,6 @@
-//! What every part of the mapping has at hand during one step.
+//! The shared state of one step of the mapping.
 //!
-//! It decides nothing and keeps nothing between steps but the counts.
+//! It decides nothing and keeps only counts between steps.
 
 use super::command::{BatchId, Command, DeliveryId, Event, Now};
 use super::settings::Settings;
@@ -12,17 +12,17 @@ pub struct Totals {
     pub read: u64,
     /// Records that did not pass the filter.
     pub filtered: u64,
-    /// Invocations that were asked for.
+    /// Requested invocations.
     pub invocations: u64,
-    /// Invocations that ended in a function error or an answer that names failures.
+    /// Invocations with a function error, or an answer that names failures.
     pub failures: u64,
     /// Invocations that never reached the function.
     pub not_invoked: u64,
-    /// Records that the function has done.
+    /// Records that the function has processed.
     pub done: u64,
-    /// Records that were given up.
+    /// Records that were discarded.
     pub given_up: u64,
-    /// How often a shard had lost records: they were trimmed before they were read.
+    /// Number of gaps: records of a shard were trimmed before they were read.
     pub gaps: u64,
 }
 

@@ -1,11 +1,10 @@
-//! The record of what was given up, in the shape and under the key that Lambda uses for S3;
-//! the messages for SQS and SNS are the same without the payload.
+//! Failure records of discarded records, in the form and under the key that Lambda uses for S3; the
+//! messages for SQS and SNS are the same without the payload.
 //!
-//! Nothing here decides to give up, and nothing stores the object.
+//! This module neither decides to discard records nor stores the object.
 //!
-//! Source: AWS Lambda guide, "Retain discarded records for a DynamoDB event source"; the values
-//! of `condition` and the missing `responseContext` are as AWS answered to LocalStack's
-//! recorded tests.
+//! Source: AWS Lambda guide, "Retain discarded records for a DynamoDB event source"; the values of
+//! `condition` and the missing `responseContext` are from LocalStack's tests, recorded on AWS.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use super::command::ShardId;
 use super::record::{self, Delivery};
 use super::settings::Settings;
 
-/// Why records were given up.
+/// Why records were discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The function failed on them once more than `MaximumRetryAttempts`.
@@ -37,7 +36,7 @@ pub struct FailureObject {
     pub body: String,
 }
 
-/// Records that were given up, and what is known of their attempts.
+/// Discarded records and the facts about their attempts.
 pub(super) struct GivenUp<'a> {
     pub(super) shard: &'a ShardId,
     /// Never empty.
@@ -49,12 +48,12 @@ pub(super) struct GivenUp<'a> {
     pub(super) function_error: Option<&'a str>,
     /// The store's time.
     pub(super) time_ms: i64,
-    /// The members of their event beside the records.
+    /// The members of their event besides the records.
     pub(super) members: &'a str,
 }
 
 impl Condition {
-    /// The condition as failure records write it.
+    /// Returns the condition's name in failure records.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -71,7 +70,7 @@ impl fmt::Display for Condition {
 }
 
 impl GivenUp<'_> {
-    /// The object that keeps these records.
+    /// Returns the object that keeps these records.
     pub(super) fn object(&self, settings: &Settings) -> FailureObject {
         FailureObject { key: self.key(settings), body: self.document(settings).to_string() }
     }
@@ -126,8 +125,8 @@ impl GivenUp<'_> {
         document
     }
 
-    /// An id in the form of a UUID that is the same whenever the same records are given up for
-    /// the same reason.
+    /// Returns an id in the form of a UUID, which is the same whenever the same records are
+    /// discarded for the same reason.
     fn identity(&self, settings: &Settings, purpose: &str) -> String {
         let mut hash = Md5::new();
         let sequences = self.records.iter().map(|record| record.sequence.as_str());
@@ -148,14 +147,14 @@ impl GivenUp<'_> {
     }
 }
 
-/// When a record was made, to the second, as Lambda writes it for DynamoDB.
+/// Returns when a record was made, to the second, as Lambda writes it for DynamoDB.
 fn arrival(record: Option<&Arc<Delivery>>) -> Option<String> {
     let seconds = record?.creation_s?;
     let time = utc(seconds.saturating_mul(1000));
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// A time that no calendar holds is shown as 1970 rather than losing the failure record.
+/// Converts a time; one beyond the calendar becomes 1970, so that the failure record is not lost.
 fn utc(time_ms: i64) -> jiff::Zoned {
     Timestamp::from_millisecond(time_ms).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
 }

@@ -1,11 +1,11 @@
-//! When records are given up, and their way to the failure destination.
+//! Decides when records are discarded, and delivers them to the failure destination.
 //!
-//! How a batch is formed and tried is the lane's.
+//! Lanes form and retry batches.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - Without a maximum age, records that were tried are given up when they are older than the
-//!   24 hours that a stream keeps them. A record that was never tried is always tried once.
+//! - Without a maximum age, records that were tried are discarded when they are older than the 24
+//!   hours that a stream keeps them. A record that was never tried is always tried once.
 //! - The checkpoint waits until the destination has the failure record, or until the records are
 //!   older than those 24 hours.
 
@@ -19,7 +19,7 @@ use super::queue::Pending;
 /// How long a stream keeps a record (DynamoDB), in milliseconds.
 pub const RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// A failure record on its way.
+/// A failure record in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Delivering {
     delivery: DeliveryId,
@@ -29,7 +29,7 @@ pub(super) struct Delivering {
 }
 
 impl Lane {
-    /// Cuts the first segment so that all its records are aged or none is; gives it up in the
+    /// Splits the first segment so that all its records are aged or none is; discards it in the
     /// first case. Returns whether it did.
     pub(super) fn give_up_aged(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(first) = self.segments.front_mut() else { return false };
@@ -56,7 +56,7 @@ impl Lane {
         aged
     }
 
-    /// An attempt has failed for good or ill: it is retried as long as it may be.
+    /// Counts a failed attempt: retries it if allowed, else discards its records.
     pub(super) fn count_failure(&mut self, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front_mut() else { return };
         first.failures = first.failures.saturating_add(1);
@@ -72,7 +72,7 @@ impl Lane {
         }
     }
 
-    /// The window's state is dropped: there are no records that a destination could keep.
+    /// Drops the window's state: there are no records for a destination.
     fn give_up_window(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(window) = self.end_window(context) else { return false };
         context.step.report(Event::WindowGivenUp { shard: context.shard.clone(), window });
@@ -115,8 +115,8 @@ impl Lane {
         self.stage = Stage::Delivering(delivering);
     }
 
-    /// Deals with the outcome of a hand-over; `refused` says why it was not stored.
-    /// Returns whether it was this lane's.
+    /// Handles the result of a delivery; `refused` says why it was not stored. Returns whether it
+    /// was this lane's.
     pub(super) fn delivered(
         &mut self,
         delivery: DeliveryId,
@@ -135,7 +135,7 @@ impl Lane {
         let (shard, reason) = (context.shard.clone(), reason.to_owned());
         context.step.report(Event::DestinationUnavailable { shard, reason });
         if self.is_first_expired(context.step.now.time_ms) {
-            // The stream no longer has these records either: nothing is gained by waiting.
+            // The stream no longer has these records either, so waiting cannot help.
             self.finish_given_up(delivering.condition, None, context);
             return true;
         }

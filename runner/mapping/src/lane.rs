@@ -1,20 +1,20 @@
-//! One lane of a shard: form a batch, invoke, and deal with the outcome until every record of it
-//! is done or given up.
+//! One lane of a shard: forms a batch, invokes the function, and handles the outcome until every
+//! record is done or discarded.
 //!
-//! It does not read, filter, or know other lanes. At most one attempt is under way.
+//! It neither reads nor filters, and does not know other lanes. At most one attempt is in flight.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - **The retry count starts again when the lane has moved on.** AWS, recorded with
+//! - **The retry count restarts when the lane has made progress.** AWS, recorded with
 //!   `MaximumRetryAttempts` 3: a batch of three of which the last failed, then that record alone
 //!   four more times, reported with `approximateInvokeCount` 4.
-//! - An answer that cannot be believed counts as a function error, so it bisects too. An answer
-//!   that names the first record does not bisect: the split that it asks for is the whole batch.
+//! - An invalid answer counts as a function error, so it bisects too. An answer that names the
+//!   first record does not bisect: the requested split is the whole batch.
 //! - Both halves of a bisected batch keep the retry count, which the split did not raise.
-//! - A batch that failed waits before its next attempt: 100 ms, doubled at each attempt, at most
-//!   30 s, in this runner's default pace. Parts of a batch wait as after a first failure.
-//! - The batching window opens when the previous invocation is over; if it passes without a
-//!   record, the next record opens another.
+//! - A failed batch waits before its next attempt: 100 ms, doubled at each attempt, at most 30 s,
+//!   in this runner's default pace. Parts of a batch wait as after a first failure.
+//! - The batching window opens when the previous invocation is over; if it passes without a record,
+//!   the next record opens another.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,19 +34,19 @@ use super::tumbling::{OpenWindow, Window, WindowInvocation};
 pub(super) struct Segment {
     /// Empty only if the segment closes its window.
     pub(super) records: Vec<Pending>,
-    /// It is the last invocation of the window.
+    /// Whether it is the last invocation of the window.
     pub(super) closes_window: bool,
-    /// Attempts that reached the function and failed, since the lane moved on last.
+    /// Number of failed attempts that reached the function, since the lane made progress.
     pub(super) failures: u32,
-    /// Attempts in a row that did not reach the function.
+    /// Number of consecutive attempts that did not reach the function.
     pub(super) not_invoked: u32,
-    /// It was delivered once more on purpose.
+    /// Whether it was delivered again as an injected fault.
     duplicated: bool,
     /// `X-Amz-Function-Error` of the last attempt.
     pub(super) function_error: Option<String>,
 }
 
-/// What the first segment waits for.
+/// The state of the first segment.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     /// There is no segment.
@@ -54,22 +54,22 @@ pub(super) enum Stage {
     Ready,
     InFlight(BatchId),
     RetryAt(u64),
-    /// It was given up, and the destination stores it.
+    /// It was discarded, and its delivery to the destination is in flight.
     Delivering(Delivering),
-    /// It was given up, and the destination will be tried again.
+    /// It was discarded, and the delivery will be retried.
     DeliverAt(u64, Delivering),
 }
 
-/// What a lane must know of the reading of its shard.
+/// The facts about reading the shard that a lane needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
-    /// No further record will come.
+    /// Whether no further record will come.
     pub(super) ended: bool,
     /// Every record made before this second was read.
     pub(super) reached_s: i64,
 }
 
-/// What a lane has at hand during one step.
+/// The state that a lane uses during one step.
 pub(super) struct LaneContext<'a, 'step> {
     pub(super) shard: &'a ShardId,
     pub(super) progress: &'a mut Progress,
@@ -81,7 +81,7 @@ pub(super) struct LaneContext<'a, 'step> {
 pub(super) struct Lane {
     number: u64,
     pub(super) queue: Queue,
-    /// The parts of the present batch, ascending; the first is being tried.
+    /// The parts of the current batch, ascending; the first is being tried.
     pub(super) segments: VecDeque<Segment>,
     pub(super) stage: Stage,
     window_opened: u64,
@@ -90,7 +90,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A lane without records. `number` only spreads the back-off of lanes.
+    /// Returns a lane without records. `number` only changes the jitter of its back-off.
     pub(super) fn new(number: u64, window: Option<OpenWindow>) -> Self {
         Self {
             number,
@@ -102,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// Whether every record that was taken in is done or given up, and no window is open.
+    /// Returns true if every accepted record is done or discarded, and no window is open.
     pub(super) fn is_done(&self) -> bool {
         self.has_no_records() && self.segments.is_empty() && self.window.is_none()
     }
@@ -111,34 +111,34 @@ impl Lane {
         self.queue.is_empty() && self.segments.iter().all(|part| part.records.is_empty())
     }
 
-    /// Whether something is under way outside.
+    /// Returns true if an invocation or a delivery is in flight.
     pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.stage, Stage::InFlight(_) | Stage::Delivering(_))
     }
 
-    /// The records of the attempt that is under way.
+    /// Returns the number of records in flight.
     pub(super) fn in_flight(&self) -> usize {
         let first = self.segments.front().filter(|_| matches!(self.stage, Stage::InFlight(_)));
         first.map_or(0, |segment| segment.records.len())
     }
 
-    /// The records that are neither done nor given up.
+    /// Returns the number of records that are neither done nor discarded.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len() + self.segments.iter().map(|part| part.records.len()).sum::<usize>()
     }
 
-    /// The attempts that failed for the records that are tried now.
+    /// Returns the number of failed attempts for the current records.
     pub(super) fn failed_attempts(&self) -> u32 {
         self.segments.front().map_or(0, |part| part.failures.saturating_add(part.not_invoked))
     }
 
-    /// The record that is next to be done.
+    /// Returns the next record to be done.
     pub(super) fn oldest(&self) -> Option<&Arc<Delivery>> {
         let tried = self.segments.iter().find_map(|part| part.records.first());
         tried.or_else(|| self.queue.first()).map(|pending| &pending.record)
     }
 
-    /// Takes in a record that passed the filter.
+    /// Accepts a record that passed the filter.
     pub(super) fn accept(&mut self, record: Delivery, place: u64, context: &Context<'_>) {
         if self.has_no_records() {
             let window_ms = context.settings.batching_window_ms;
@@ -149,7 +149,7 @@ impl Lane {
         self.queue.push(record, place);
     }
 
-    /// When something is due without further input; `None` if nothing is.
+    /// Returns when something is due without further input; `None` if nothing is.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         match self.stage {
             Stage::RetryAt(tick_ms) | Stage::DeliverAt(tick_ms, _) => Some(tick_ms),
@@ -160,8 +160,8 @@ impl Lane {
         }
     }
 
-    /// Does whatever can be done now. Each turn of the loop invokes and stops, or gives up at
-    /// least one record or window.
+    /// Does everything that is possible now. Each turn of the loop invokes and stops, or discards
+    /// at least one record or window.
     pub(super) fn advance(&mut self, reading: Reading, context: &mut LaneContext<'_, '_>) {
         while !context.step.stopping {
             match &self.stage {
@@ -196,8 +196,7 @@ impl Lane {
         }
     }
 
-    /// The setting was removed since the checkpoints were saved, and what was aggregated has no meaning
-    /// any more.
+    /// Drops the window if the setting was removed since the checkpoints were saved.
     fn drop_window_of_no_setting(&mut self, context: &mut LaneContext<'_, '_>) {
         if context.step.settings.tumbling_window_s.is_none()
             && let Some(OpenWindow { window, .. }) = self.window.take()
@@ -207,7 +206,7 @@ impl Lane {
         }
     }
 
-    /// What is to be tried next; `None` if nothing is due.
+    /// Returns the next segment to try; `None` if nothing is due.
     fn next_segment(&mut self, reading: Reading, context: &Context<'_>) -> Option<Segment> {
         let Some(length_s) = context.settings.tumbling_window_s else {
             return self.is_batch_due(reading, None, context).then(|| {
@@ -250,7 +249,7 @@ impl Lane {
                 || self.queue.holds_full_batch(settings.batch_size))
     }
 
-    /// A state that has become too large is dealt with at once, before the rest of its batch.
+    /// Closes the window of a state that has become too large, before the rest of its batch.
     fn close_window_that_is_too_large(&mut self) {
         let closes = self.segments.front().is_some_and(|first| first.closes_window);
         if !closes && self.window.as_ref().is_some_and(OpenWindow::is_too_large) {
@@ -258,7 +257,7 @@ impl Lane {
         }
     }
 
-    /// Cuts the first segment after `count` records; both parts keep its history.
+    /// Splits the first segment after `count` records; both parts keep its history.
     pub(super) fn cut_first(&mut self, count: usize) {
         let Some(first) = self.segments.front_mut() else { return };
         if count == 0 || count >= first.records.len() {
@@ -271,7 +270,7 @@ impl Lane {
 
     fn invoke(&mut self, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front() else { return };
-        // The rest of a batch whose window was terminated early begins the window anew.
+        // The rest of a batch whose window was terminated early begins a new window.
         if let (Some(length_s), None) = (context.step.settings.tumbling_window_s, &self.window) {
             let made = first.records.first().and_then(|pending| pending.record.creation_s);
             let window = window_of(made, length_s, context.step);
@@ -290,7 +289,7 @@ impl Lane {
         self.stage = Stage::InFlight(batch);
     }
 
-    /// Deals with the outcome of an attempt. Returns whether it was this lane's.
+    /// Handles the outcome of an attempt. Returns whether it was this lane's.
     pub(super) fn invoked(
         &mut self,
         batch: BatchId,
@@ -368,7 +367,8 @@ impl Lane {
         self.finish(count, context);
     }
 
-    /// The records before `index` are done. If there are any, the rest is a new beginning.
+    /// Marks the records before `index` as done. If there are any, the retry count of the rest
+    /// restarts.
     fn complete_until(
         &mut self,
         batch: BatchId,
@@ -401,7 +401,7 @@ impl Lane {
         }
     }
 
-    /// The first segment, which closes the window, is over. Gives the window.
+    /// Ends the window of the first segment, and returns it.
     pub(super) fn end_window(&mut self, context: &mut LaneContext<'_, '_>) -> Option<Window> {
         let open = self.window.take()?;
         self.segments.pop_front();
@@ -433,12 +433,12 @@ impl Lane {
         context.step.report(Event::RetryScheduled { shard: context.shard.clone(), tick_ms });
     }
 
-    /// What spreads this lane's waits from those of others.
+    /// Returns the seed of this lane's jitter.
     pub(super) fn seed(&self, context: &LaneContext<'_, '_>) -> u64 {
         back_off::seed_of(context.shard.as_str()).wrapping_add(self.number)
     }
 
-    /// The first `count` records of the first segment are done or given up.
+    /// Marks the first `count` records of the first segment as done or discarded.
     pub(super) fn finish(&mut self, count: usize, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front_mut() else { return };
         let finished = first.records.drain(..count.min(first.records.len()));
@@ -489,7 +489,7 @@ fn batch_limits(context: &Context<'_>, event_bytes: usize, end_s: Option<i64>) -
     BatchLimits { records: context.settings.batch_size, event_bytes, end_s }
 }
 
-/// The window of a record; without a creation time it is the present one.
+/// Returns the window of a record; without a creation time, the current one.
 fn window_of(made: Option<i64>, length_s: u32, context: &Context<'_>) -> Window {
     Window::containing(made.unwrap_or_else(|| context.now.time_ms.div_euclid(1000)), length_s)
 }

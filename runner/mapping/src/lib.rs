@@ -1,18 +1,19 @@
 //! The event source mapping as a pure state machine: which records of a stream go to a function,
-//! when, how often, and what becomes of them.
+//! when, how often, and what happens to them.
 //!
-//! Without clock, disk, socket, randomness or async: the poller of the crate `local` tells it what
-//! has happened and carries out what it asks for.
+//! No clock, disk, socket, randomness or async: the poller of the crate `local` sends inputs and
+//! carries out commands.
 //!
-//! What it guarantees, whatever happens in between:
+//! Guarantees, whatever fails:
 //!
-//! - Each record that passes the filter is delivered, in order within its lane (with one lane:
-//!   within its shard; with more: each item), again and again until the function has done it or it is given up and, if there is a destination, stored.
-//! - The checkpoint of a shard never passes a record that is neither done nor given up, and the
-//!   checkpoints of all shards together are a consistent cut: a child has no progress before its
-//!   parent is closed.
+//! - Each record that passes the filter is delivered at least once, in order within its lane (with
+//!   one lane: within its shard; with more: for each item), until the function has processed it, or
+//!   it is discarded and, if there is a destination, stored there.
+//! - The checkpoint of a shard never passes a record that is neither done nor discarded, and the
+//!   checkpoints of all shards are a consistent cut: a child has no progress before its parent is
+//!   closed.
 //! - Records that the stream trimmed before they were read are reported as a gap, at which the
-//!   shard and its descendants stand still until somebody accepts it.
+//!   shard and its descendants are blocked until the operator accepts it.
 
 mod back_off;
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! The shards of the stream and their descent: which exist, which may be read, which can be
+//! The shards of the stream and their parents: which exist, which may be read, which can be
 //! forgotten.
 //!
 //! It reads nothing and knows no records.
@@ -20,13 +20,13 @@ pub(super) struct Lineage {
     created_ms: Option<i64>,
     pub(super) described: bool,
     pub(super) enabled: bool,
-    /// Where its shards begin is nowhere but here: `LATEST` cannot be found again, so what is
-    /// written between a crash and the next start would be missed.
+    /// Whether the positions of its shards are only in memory: `LATEST` cannot be found again, so
+    /// records written between a crash and the next start would be missed.
     pub(super) unsaved: bool,
 }
 
 impl Lineage {
-    /// The shards as the checkpoints left them; without checkpoints the mapping is new.
+    /// Restores the shards of the checkpoints; without checkpoints the mapping is new.
     pub(super) fn restore(checkpoints: Option<Checkpoints>) -> Self {
         let Some(checkpoints) = checkpoints else { return Self::default() };
         let created_ms = checkpoints.created_ms;
@@ -52,7 +52,7 @@ impl Lineage {
         self.created_ms.unwrap_or_default()
     }
 
-    /// Takes in a listing of all shards, the one with this number.
+    /// Takes a listing of all shards, the one with this number.
     pub(super) fn describe(
         &mut self,
         number: u64,
@@ -68,7 +68,7 @@ impl Lineage {
         }
         (self.described, self.enabled) = (true, enabled);
         let listed: BTreeSet<ShardId> = listing.iter().map(|shard| shard.id.clone()).collect();
-        // A shard that calls itself its parent would wait for itself for ever.
+        // A shard that is its own parent would wait forever.
         let parents: BTreeSet<ShardId> = listing
             .iter()
             .filter_map(|shard| shard.parent.clone().filter(|parent| *parent != shard.id))
@@ -81,7 +81,7 @@ impl Lineage {
         }
         let time_ms = context.now.time_ms;
         self.shards.retain(|id, shard| match shard.phase {
-            // A tombstone must outlive the listing: a shard that is listed and unknown is new.
+            // A tombstone must outlive the listing: a shard that is listed but unknown is new.
             Phase::Done { at_ms } => listed.contains(id) || time_ms - at_ms < RETENTION_MS,
             _ => true,
         });
@@ -94,8 +94,8 @@ impl Lineage {
         }
     }
 
-    /// A shard is met for the first time. `LATEST` is for those that exist when the mapping is
-    /// created: of them, the ones that take no more records are `skipped`.
+    /// Adds a new shard. `LATEST` applies to shards that exist when the mapping is created; those
+    /// of them that are closed are `skipped`.
     fn add(
         &mut self,
         description: ShardDescription,
@@ -125,8 +125,7 @@ impl Lineage {
         self.shards.insert(id, shard);
     }
 
-    /// Lets those shards start whose parent is done, or has long been forgotten.
-    /// Returns whether any did.
+    /// Starts the shards whose parent is done or no longer known. Returns whether there were any.
     pub(super) fn start_children(&mut self) -> bool {
         if !self.described || self.unsaved {
             return false;
@@ -148,23 +147,23 @@ impl Lineage {
         any
     }
 
-    /// Whether a shard is done whose child must exist and is not listed yet.
+    /// Returns true if a finished shard must have a child that is not listed yet.
     pub(super) fn lacks_child(&self) -> bool {
         self.enabled && self.shards.values().any(is_childless)
     }
 
-    /// Whether the stream takes no more records and all that are known are done.
+    /// Returns true if the stream is disabled and all known shards are done.
     pub(super) fn is_worked_off(&self) -> bool {
         self.described && !self.enabled && self.is_done()
     }
 
-    /// Whether every shard that is known is done.
+    /// Returns true if every known shard is done.
     pub(super) fn is_done(&self) -> bool {
         self.shards.values().all(Shard::is_done)
     }
 }
 
-/// Whether a shard is done and listed, and no child of it is.
+/// Returns true if a shard is done and listed, and none of its children is.
 pub(super) fn is_childless(shard: &Shard) -> bool {
     shard.is_done() && shard.listed && !shard.has_child
 }

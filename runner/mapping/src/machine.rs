@@ -1,6 +1,6 @@
 //! The mapping as one state machine: an input goes in, commands come out.
 //!
-//! No clock, no random numbers, no I/O: the same inputs give the same commands.
+//! No clock, random numbers or I/O: the same inputs give the same commands.
 
 use super::back_off::{self, BackOff};
 use super::checkpoint::Checkpoints;
@@ -11,13 +11,13 @@ use super::settings::Settings;
 use super::shard::Shard;
 use super::status::{ShardStatus, Status};
 
-/// While this much JSON waits in all shards together, only shards without waiting records are
-/// read. With the attempts under way, a mapping of many shards stays within a few times this.
+/// While this many bytes of JSON wait in all shards together, only shards without waiting records
+/// are read. With the attempts in flight, a mapping of many shards stays within a few times this.
 pub const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The first pause before shards are listed again because a child must appear, and the least one
-/// before a listing that shall say whether a shard is gone, in milliseconds.
-/// `DescribeStream` allows 10 calls a second for an account.
+/// The first pause before shards are listed again for a missing child, and the shortest one before
+/// a listing that confirms that a shard is gone, in milliseconds. `DescribeStream` allows 10 calls
+/// a second for an account.
 const CHILD_POLL_MS: u64 = 200;
 
 /// One event source mapping.
@@ -29,19 +29,19 @@ pub struct Mapping {
     ids: u64,
     stopping: bool,
     describing: bool,
-    /// Listings that have been asked for.
+    /// Number of requested listings.
     listings: u64,
     next_describe: u64,
-    /// When the last listing was asked for.
+    /// When the last listing was requested.
     described_at: u64,
-    /// Since when the store knows no such stream, in ticks.
+    /// Since when the store reports that the stream does not exist, in ticks.
     missing_since: Option<u64>,
     gone: Option<String>,
-    /// The listings that had been asked for when all shards that are known were done.
+    /// Number of requested listings when all known shards were done.
     done_at: Option<u64>,
-    /// The listings that had been asked for when the last one was answered.
+    /// Number of requested listings when the last one was answered.
     listed_at: u64,
-    /// Listings in a row that failed, or that lacked a child.
+    /// Number of consecutive listings that failed, or lacked a child.
     describe_tries: u32,
     lacked_child: bool,
     unavailable: Option<String>,
@@ -49,7 +49,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// A mapping that goes on from its checkpoints, or a new one without. Nothing happens
+    /// Returns a mapping that resumes from its checkpoints, or a new one without. Nothing happens
     /// before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
     #[must_use]
     pub fn new(settings: Settings, checkpoints: Option<Checkpoints>) -> Self {
@@ -74,14 +74,14 @@ impl Mapping {
         }
     }
 
-    /// Its settings.
+    /// Returns its settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Takes in one input and does everything that has become possible. The commands are to be
-    /// carried out in their order; a [`Wake`](Command::Wake) is the last, if there is one.
+    /// Takes one input and does everything that has become possible. Commands have to be carried
+    /// out in order; a [`Wake`](Command::Wake) is the last one, if there is one.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.take_in(now, input, &mut commands);
@@ -131,7 +131,7 @@ impl Mapping {
                     shard.accept_read_failure(failure, known, &mut context);
                 }
             }
-            // One shard knows the attempt or the hand-over; if it is long over, none does.
+            // One shard has the attempt or the delivery; if it is outdated, none has.
             Input::Invoked { batch, outcome } => {
                 shards
                     .values_mut()
@@ -156,8 +156,7 @@ impl Mapping {
         }
     }
 
-    /// The shards are known: they are listed again in the usual time, or soon if a child is
-    /// missing.
+    /// Schedules the next listing: after the usual time, or soon if a child is missing.
     fn plan_describe(&mut self, now: Now) {
         (self.describing, self.listed_at) = (false, self.listings);
         (self.unavailable, self.missing_since) = (None, None);
@@ -189,8 +188,8 @@ impl Mapping {
             ids: &mut self.ids,
             commands,
         };
-        // A shard that is done lets its children start, which may be done at once. Each turn
-        // starts at least one shard, so there are no more turns than shards.
+        // A finished shard starts its children, which may be done at once. Each turn starts at
+        // least one shard, so there are no more turns than shards.
         let mut first = true;
         while self.lineage.start_children() || first {
             first = false;
@@ -210,14 +209,14 @@ impl Mapping {
         }
     }
 
-    /// Asks for a listing if one is due. Gives when the next one is due without further input.
+    /// Requests a listing if one is due. Returns when the next one is due without further input.
     fn advance_listing(&mut self, now: Now, commands: &mut Vec<Command>) -> Option<u64> {
         if self.lineage.lacks_child() && !self.lacked_child {
             self.next_describe = now.tick_ms;
             self.describe_tries = 0;
         }
         self.lacked_child = self.lineage.lacks_child();
-        // What a shard that was just done has split into may be missing from the listings before.
+        // Earlier listings may lack the children of a shard that has just been finished.
         let is_done = self.lineage.is_done();
         self.done_at = is_done.then(|| self.done_at.unwrap_or(self.listings));
         let is_worked_off = self.lineage.is_worked_off();
@@ -229,7 +228,7 @@ impl Mapping {
         let lacks_last = is_worked_off && self.done_at == Some(self.listings);
         let mut shards = self.lineage.shards.values();
         let lacks_shard = shards.any(|shard| shard.wants_listing(self.listings));
-        // While the stream cannot be listed, the back-off holds.
+        // While the stream cannot be listed, the back-off applies.
         if (lacks_last || lacks_shard) && self.unavailable.is_none() {
             let earliest = self.described_at.saturating_add(CHILD_POLL_MS).max(now.tick_ms);
             self.next_describe = self.next_describe.min(earliest);
@@ -246,43 +245,44 @@ impl Mapping {
         None
     }
 
-    /// All that must survive a restart; `None` before the stream was seen for the first time.
+    /// Returns everything that must survive a restart; `None` before the stream was seen for the
+    /// first time.
     #[must_use]
     pub fn checkpoints(&self) -> Option<Checkpoints> {
         self.lineage.checkpoints()
     }
 
-    /// Whether nothing is under way outside but reads: an invocation or a failure record.
+    /// Returns true if neither an invocation nor a failure record is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
     }
 
-    /// Whether it would read sooner if it were told of [`Arrived`](Input::Arrived) records.
+    /// Returns true if it would read sooner after [`Arrived`](Input::Arrived).
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.lineage.shards.values().any(Shard::is_resting)
     }
 
-    /// Whether the stream was disabled and every record of it is done.
+    /// Returns true if the stream was disabled and every record of it is done.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether it waits for [`Saved`](Input::Saved) before it reads.
+    /// Returns true if it waits for [`Saved`](Input::Saved) before it reads.
     #[must_use]
     pub fn waits_for_save(&self) -> bool {
         self.lineage.unsaved
     }
 
-    /// What the store said of a stream that is not there, once that is certain.
+    /// Returns the store's message about a missing stream, once that is certain.
     #[must_use]
     pub fn gone(&self) -> Option<&str> {
         self.gone.as_deref()
     }
 
-    /// What can be seen from outside. `time_ms` is the store's time.
+    /// Returns the status. `time_ms` is the store's time.
     #[must_use]
     pub fn status(&self, time_ms: i64) -> Status {
         let shards = self.lineage.shards.values().map(|shard| ShardStatus {

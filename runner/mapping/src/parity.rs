@@ -1,9 +1,9 @@
-//! Makes docs/parity.md: each rule of mappings and streams, the cases that hold it here, and what
-//! other local tools do. `UPDATE=1 cargo test -p mapping parity` writes the page.
+//! Generates docs/parity.md: each rule of mappings and streams, the cases that test it here, and
+//! the behaviour of other local tools. `UPDATE=1 cargo test -p mapping parity` writes the page.
 //!
-//! A rule is held by cases of `testdata`, which `text_tests` and `filter` run, and by other
-//! tests that the page names. What others do was seen by `tests/parity/run`, or is quoted with its
-//! source.
+//! A rule is tested by cases of `testdata`, which `text_tests` and `filter` run, and by other tests
+//! that the page names. The behaviour of other tools was observed by `tests/parity/run`, or is
+//! quoted with its source.
 
 mod facts;
 
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use facts::{FACTS, Source};
 
-/// A rule: its number, what AWS does, the cases that hold it (`file: beginning of the comment`), other
-/// tests, and what is known of tools that were not probed.
+/// A rule: its number, AWS's behaviour, the cases that test it (`file: beginning of the comment`),
+/// other tests, and the known behaviour of tools that were not probed.
 struct Rule {
     number: &'static str,
     text: &'static str,
@@ -185,7 +185,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A comment's text behind the numbers of the facts that its case holds.
+/// Returns a comment's text after the numbers of the facts that its case tests.
 fn without_numbers(line: &str) -> Option<&str> {
     let mut rest = line.strip_prefix("# ")?;
     while let Some((_, behind)) = rest.strip_prefix('[').and_then(|it| it.split_once("] ")) {
@@ -194,7 +194,7 @@ fn without_numbers(line: &str) -> Option<&str> {
     Some(rest)
 }
 
-/// The files of `testdata` that hold a fact, by its number, with how many of their cases.
+/// Returns the files of `testdata` that test a fact, by its number, with the number of their cases.
 fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for folder in ["machine", "filter"] {
@@ -216,7 +216,7 @@ fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>>
     found
 }
 
-/// The second table: every fact with the cases that carry its number.
+/// Returns the second table: every fact with the cases that have its number.
 fn facts_table(testdata: &Path) -> String {
     let mut held = cases_by_number(testdata);
     let mut table = String::from(FACTS_HEAD);
@@ -244,14 +244,14 @@ fn facts_table(testdata: &Path) -> String {
     table
 }
 
-/// A link to a test that is there.
+/// Returns a link to an existing test.
 fn link_to_test(file: &str, piece: &str) -> String {
     let text = fs::read_to_string(root().join(file)).unwrap();
     assert!(text.contains(piece), "{file}: {piece}");
     format!("[{}](../{file})", file.rsplit('/').next().unwrap())
 }
 
-/// What was seen of each tool that was probed, by rule.
+/// Returns the observations of each probed tool, by rule.
 fn seen() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let text = fs::read_to_string(root().join("tests/parity/seen.tsv")).unwrap();
     let mut seen: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! How far a shard is done when its records are finished in any order: the checkpoint is the end
-//! of the contiguous run of finished records, never the newest one.
+//! How far a shard is done when its records are finished in any order: the checkpoint is the end of
+//! the contiguous run of finished records, never the newest one.
 //!
-//! Which record is finished when is decided by the lanes.
+//! Lanes decide which record is finished when.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ pub(super) struct Progress {
     entries: VecDeque<Entry>,
     /// The place of the first entry. Places count the records that were accepted in this run.
     first_place: u64,
-    /// The last record that is done, with everything before it.
+    /// The last record that is done, including everything before it.
     checkpoint: Option<SequenceNumber>,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// How far the shard is done once this record and all before it are: its own sequence number,
-    /// or that of the last filtered record that directly follows it.
+    /// The checkpoint once this record and all before it are done: its own sequence number, or that
+    /// of the last filtered record that directly follows it.
     finishes: SequenceNumber,
     finished: bool,
 }
@@ -34,20 +34,20 @@ impl Progress {
         self.checkpoint.as_ref()
     }
 
-    /// Records from the first unfinished one on, finished or not.
+    /// Returns the number of records from the first unfinished one on, finished or not.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Takes in a record that must be finished; gives its place.
+    /// Accepts a record that must be finished; returns its place.
     pub(super) fn accept(&mut self, sequence: SequenceNumber) -> u64 {
         let place = self.first_place + self.entries.len() as u64;
         self.entries.push_back(Entry { finishes: sequence, finished: false });
         place
     }
 
-    /// Takes note of a record that did not pass the filter: it is done once every record before
-    /// it is. Returns whether that is so already.
+    /// Records that a record did not pass the filter: it is done once every record before it is.
+    /// Returns whether that is so already.
     pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
         match self.entries.back_mut() {
             Some(before) => {

@@ -1,8 +1,8 @@
-//! Checks the mapping's promises against random streams, functions, destinations and restarts.
+//! Checks the mapping's guarantees with random streams, functions, destinations and restarts.
 //!
-//! The world below plays everything that is outside of the mapping. It knows which records there
-//! are, hands over pages, lets invocations fail in every way, kills the mapping and starts it
-//! again from its checkpoints, and checks after each step what must hold.
+//! The world below simulates everything outside of the mapping. It has the records, delivers pages,
+//! makes invocations fail in every way, kills the mapping and restarts it from its checkpoints, and
+//! checks the guarantees after each step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +25,7 @@ struct Scenario {
     lanes: usize,
     /// Length of the tumbling windows; only with one lane.
     tumbling_s: Option<u32>,
-    /// The choices of the world, taken one after the other; afterwards all goes well.
+    /// The random choices of the world, in order; afterwards nothing fails.
     choices: Vec<u16>,
 }
 
@@ -72,7 +72,7 @@ struct World {
     pending: VecDeque<Command>,
     wake: Option<u64>,
     choices: VecDeque<u16>,
-    /// What the last durable checkpoints were.
+    /// The last durable checkpoints.
     durable: Option<Checkpoints>,
     /// The first record of the last attempt, by item.
     invoked_in_run: BTreeMap<(ShardId, u8), SequenceNumber>,
@@ -89,9 +89,9 @@ struct RecordTruth {
 struct ShardTruth {
     parent: Option<ShardId>,
     records: Vec<RecordTruth>,
-    /// Where the iterator stands.
+    /// The iterator's position.
     iterator: usize,
-    /// Records that the function has done, or that were given up.
+    /// Records that the function has processed, or that were discarded.
     finished: BTreeSet<SequenceNumber>,
     /// Records that a window's last invocation has seen, or that need none.
     aggregated: BTreeSet<SequenceNumber>,
@@ -165,7 +165,7 @@ impl World {
         self.check_checkpoints();
     }
 
-    /// What is given up needs no function any more.
+    /// Records an event: discarded records need no invocation any more.
     fn note(&mut self, event: Event) {
         match event {
             Event::GaveUp { shard, first, last, count, .. } => {
@@ -197,8 +197,8 @@ impl World {
         }
     }
 
-    /// A shard is read or delivered only when its parent is finished; of each item the passing
-    /// records are delivered in order, without one left out, and no item in two attempts at once.
+    /// Checks that a shard is read or delivered only when its parent is finished. Of each item the passing
+    /// records are delivered in order, without a gap, and no item is in two attempts at once.
     fn check_command(&mut self, command: &Command) {
         let (Command::Read { shard, .. } | Command::Invoke { shard, .. }) = command else { return };
         let truth = &self.shards[shard];
@@ -257,8 +257,8 @@ impl World {
         assert!(before.is_none_or(|before| first >= before), "{command} goes back");
     }
 
-    /// Records are in their window, and its state has seen none of them: it is as old as the
-    /// checkpoint, also after a restart.
+    /// Records are in their window, and its state has none of them: it is as old as the checkpoint,
+    /// also after a restart.
     fn check_window(&self, shard: &ShardId, sequences: &[SequenceNumber], told: &WindowInvocation) {
         let truth = &self.shards[shard];
         let seen = seen(&told.open.state);
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// No checkpoint passes a record that is not finished, and no child is ahead of its parent.
+    /// Checks that no checkpoint passes an unfinished record, and no child is ahead of its parent.
     fn check_checkpoints(&self) {
         let Some(checkpoints) = self.mapping.checkpoints() else { return };
         for (id, checkpoint) in &checkpoints.shards {
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Lets one thing happen outside.
+    /// Makes one thing happen outside.
     fn turn(&mut self) {
         match self.choose(20) {
             1 => self.restart(),
@@ -303,7 +303,8 @@ impl World {
             }
             3 if self.mapping.is_resting() => {
                 self.step(Input::Arrived);
-                // The read that this began may be too early for what comes now, and nothing else may.
+                // The read that this starts may be too early for later records, but nothing else
+                // may.
                 self.step(Input::Arrived);
                 assert!(!self.mapping.is_resting(), "it would be told again and again");
             }
@@ -321,7 +322,7 @@ impl World {
         }
     }
 
-    /// The process dies: nothing that is under way is answered, though it may have been done.
+    /// Kills the process: nothing in flight is answered, although it may take effect.
     fn restart(&mut self) {
         let settings = self.mapping.settings().clone();
         self.mapping = Mapping::new(settings, self.durable.clone());
@@ -351,7 +352,7 @@ impl World {
         }
     }
 
-    /// Leaves may be missing from a listing, because listings lag behind.
+    /// Leaves may be missing from a listing, because listings are eventually consistent.
     fn describe(&mut self) -> Input {
         let hide_leaves = self.choose(4) == 1;
         let parents: BTreeSet<_> =
@@ -367,7 +368,7 @@ impl World {
                 closed: parents.contains(id),
             })
             .collect();
-        // What lags behind is not the last word of a stream that has ended.
+        // A stale listing is not the last one of an ended stream.
         Input::Described { enabled: hide_leaves, shards }
     }
 
@@ -411,7 +412,7 @@ impl World {
         let choice = self.choose(6);
         let failed_from = match choice {
             1 => return InvokeOutcome::NotInvoked("busy".to_owned()),
-            // A function that fails may still have done any part of its work.
+            // A failing function may have done any part of its work.
             2 => return unhandled(),
             3 if !records.is_empty() => Some(usize::from(self.choose(u16::MAX)) % records.len()),
             4 if self.mapping.settings().report_batch_item_failures => {
@@ -444,7 +445,7 @@ impl World {
     }
 }
 
-/// The records that a window's state has seen.
+/// Returns the records that a window's state has seen.
 fn seen(state: &str) -> BTreeSet<SequenceNumber> {
     let state: serde_json::Value = serde_json::from_str(state).unwrap();
     let seen = state["seen"].as_array().into_iter().flatten();
@@ -489,7 +490,7 @@ proptest! {
     fn every_record_is_done_or_given_up_in_order(scenario in scenarios()) {
         let mut world = World::new(&scenario);
         world.step(Input::Tick);
-        // Far more turns than choices and retries: a mapping that is not done by then hangs.
+        // Far more turns than choices and retries: an unfinished mapping hangs.
         for _ in 0..20_000 {
             if world.mapping.is_over() && world.choices.is_empty() {
                 break;

@@ -1,6 +1,6 @@
 //! The records of a shard that passed the filter and are in no batch yet.
 //!
-//! When a batch is due and what becomes of it is not decided here.
+//! When a batch is due, and what happens to it, is decided elsewhere.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub(super) struct Pending {
     pub(super) place: u64,
 }
 
-/// What one batch may hold.
+/// The limits of one batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
-    /// Records, at most.
+    /// Maximum number of records.
     pub(super) records: usize,
-    /// Bytes of event, at most.
+    /// Maximum bytes of the event.
     pub(super) event_bytes: usize,
-    /// Only records made before this second; `None`: all. A record without a time fits any.
+    /// Only records made before this second; `None`: all. A record without a time always fits.
     pub(super) end_s: Option<i64>,
 }
 
@@ -47,7 +47,7 @@ impl Queue {
         self.records.is_empty()
     }
 
-    /// The memory that its records take, in bytes of JSON.
+    /// Returns the memory of its records, in bytes of JSON.
     pub(super) fn json_bytes(&self) -> usize {
         self.json_bytes
     }
@@ -56,14 +56,14 @@ impl Queue {
         self.records.front()
     }
 
-    /// Whether it holds a batch that can take no further record.
+    /// Returns true if it has a batch that cannot take another record.
     pub(super) fn holds_full_batch(&self, batch_size: usize) -> bool {
         self.len() >= batch_size
             || record::event_bytes(self.len(), self.json_bytes) >= EVENT_BYTES_MAX
     }
 
     /// Takes the next batch within its limits, but always one record if there is one, because a
-    /// record alone must go through whatever its size.
+    /// single record must be delivered whatever its size.
     pub(super) fn take_batch(&mut self, limits: BatchLimits) -> Vec<Pending> {
         let (mut count, mut batch_bytes) = (0, 0);
         let fits = |pending: &&Pending| match (limits.end_s, pending.record.creation_s) {

@@ -37,15 +37,15 @@ pub struct Delivery {
     pub sequence: SequenceNumber,
     /// As [`Record::creation_s`].
     pub creation_s: Option<i64>,
-    /// The item's key in DynamoDB JSON; none once its lane is chosen, as nobody needs it then.
+    /// The item's key in DynamoDB JSON; `None` once its lane is chosen, which is its only use.
     pub keys: Option<Box<str>>,
     /// The record as JSON text.
     pub json: Box<str>,
 }
 
 impl Record {
-    /// A record by its text, as Lambda hands it to a function with `eventSourceARN` and all, and
-    /// the text of its item's key.
+    /// Returns a record with its text, as Lambda delivers it with `eventSourceARN` and all, and the
+    /// text of its item's key.
     #[must_use]
     pub fn new(
         sequence: SequenceNumber,
@@ -64,14 +64,14 @@ impl Record {
         Self::new(sequence, creation_s, keys, text_of(event).into_boxed_str())
     }
 
-    /// The record as JSON text.
+    /// Returns the record as JSON text.
     #[must_use]
     pub fn json(&self) -> &str {
         &self.json
     }
 
-    /// What the record says, for filters and people: most records of most mappings are never parsed.
-    /// Null for one that nests deeper than any item of DynamoDB.
+    /// Returns the parsed record, for filters and people: most records of most mappings are never
+    /// parsed. Null for a record that nests deeper than any item of DynamoDB.
     #[must_use]
     pub fn event(&self) -> &Value {
         self.parsed.get_or_init(|| serde_json::from_str(&self.json).unwrap_or_default())
@@ -93,8 +93,9 @@ impl From<Record> for Delivery {
 }
 
 impl Delivery {
-    /// The same number for every record of one item: made of all its keys, partition and sort
-    /// key, in any order. Records without keys count as one item. Whoever has one lane needs none.
+    /// Returns the same number for every record of one item: a hash of all its keys, partition and
+    /// sort key, in any order. Records without keys count as one item. A mapping with one lane does
+    /// not need it.
     #[must_use]
     pub fn item(&self) -> u64 {
         let keys = self.keys.as_deref().and_then(|keys| serde_json::from_str::<Value>(keys).ok());
@@ -105,28 +106,28 @@ impl Delivery {
         })
     }
 
-    /// The record's age in milliseconds at `time_ms`; `None` without a creation time.
+    /// Returns the record's age in milliseconds at `time_ms`; `None` without a creation time.
     #[must_use]
     pub fn age_ms(&self, time_ms: i64) -> Option<i64> {
         self.creation_s.map(|seconds| time_ms.saturating_sub(seconds.saturating_mul(1000)))
     }
 }
 
-/// A value as JSON text. `Display` would write it in small pieces, at twice the cost.
+/// Returns a value as JSON text. `Display` would write it in small pieces, at twice the cost.
 fn text_of(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// The length in bytes that [`event`] has for records of these JSON lengths, without members
-/// beside them.
+/// Returns the length in bytes of [`event`] for records of these JSON lengths, without further
+/// members.
 #[must_use]
 pub fn event_bytes(records: usize, json_bytes: usize) -> usize {
     let frame = EVENT_HEAD.len() + LIST_END.len() + EVENT_END.len();
     frame + json_bytes + records.saturating_sub(1)
 }
 
-/// The event of one invocation: `{"Records":[…]}`, in the order given, with the `members` of a
-/// [window](super::WindowInvocation::members) after the list; empty without one.
+/// Returns the event of one invocation: `{"Records":[…]}`, in the given order, with the `members`
+/// of a [window](super::WindowInvocation::members) after the list; empty without one.
 #[must_use]
 pub fn event(records: &[Arc<Delivery>], members: &str) -> String {
     let json_bytes = records.iter().map(|record| record.json.len()).sum();

@@ -1,10 +1,10 @@
-//! What a function's answer says about its batch: the truth table of `ReportBatchItemFailures`.
+//! Interprets a function's answer about its batch: the truth table of `ReportBatchItemFailures`.
 //!
-//! Nothing here retries, splits or moves a checkpoint.
+//! It does not retry, split or move a checkpoint.
 //!
 //! Sources: AWS Lambda guide, "Configuring partial batch response with DynamoDB and Lambda", and
-//! what AWS answered to LocalStack's recorded tests (an identifier that is not in the batch, and
-//! the empty string as an answer, stand only there).
+//! LocalStack's tests, recorded on AWS (only they have an identifier that is not in the batch, and
+//! the empty string as an answer).
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use super::sequence::SequenceNumber;
 
-/// What one answer says about its batch.
+/// The meaning of an answer for its batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Every record is done.
     Complete,
     /// The records before this index (exclusive) are done; those from it on are to be retried.
     From(usize),
-    /// No record is done, because the answer cannot be believed; the text says why.
+    /// No record is done, because the answer is invalid; the reason.
     Failed(String),
 }
 
-/// Reads the answer that a function gave without an error.
+/// Interprets the answer of a function that succeeded.
 ///
 /// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any answer is success.
 /// `batch` holds the sequence numbers that were delivered, in order.
@@ -51,8 +51,8 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
     }
 }
 
-/// The `state` that an answer within a tumbling window must hold, as JSON text; `None` if it does
-/// not.
+/// Returns the `state` that an answer within a tumbling window must have, as JSON text; `None` if
+/// it has none.
 #[must_use]
 pub(super) fn read_state(payload: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(payload).ok()?;
@@ -68,7 +68,7 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
             return Answer::Failed(format!("a batch item failure lacks itemIdentifier: {failure}"));
         };
         if identifier.is_number() {
-            // Read as a number it has lost digits, so it is not quoted.
+            // A JSON number has lost digits, so it is not quoted.
             let why =
                 "an itemIdentifier is a number; answer the text of the record's SequenceNumber";
             return Answer::Failed(why.to_owned());

@@ -1,13 +1,13 @@
-//! Sequence numbers of stream records: kept as text, ordered as numbers.
+//! Sequence numbers of stream records: stored as text, ordered as numbers.
 //!
-//! A sequence number has up to 40 digits, more than any machine integer or a DynamoDB
-//! `N` holds, so nothing here converts it into a number.
+//! A sequence number has up to 40 digits, more than any machine integer or a DynamoDB `N`, so it is
+//! never converted into a number.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The most digits that a sequence number has (DynamoDB API, `StreamRecord`).
+/// Maximum number of digits of a sequence number (DynamoDB API, `StreamRecord`).
 pub const DIGITS_MAX: usize = 40;
 
 /// One record's place in its shard.
@@ -17,22 +17,22 @@ pub const DIGITS_MAX: usize = 40;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 
-/// A text that is no sequence number.
+/// A text that is not a sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a sequence number: `{text}`; a sequence number is 1 to {DIGITS_MAX} decimal digits, \
      as the stream gave it"
 )]
 pub struct InvalidSequenceNumber {
-    /// The text as it was given.
+    /// The text.
     pub text: String,
 }
 
 impl SequenceNumber {
-    /// Reads the text of a sequence number: 1 to 40 (inclusive) decimal digits.
+    /// Parses a sequence number: 1 to 40 (inclusive) decimal digits.
     ///
     /// # Errors
-    /// Any other text.
+    /// When the text has another form.
     pub fn parse(text: &str) -> Result<Self, InvalidSequenceNumber> {
         let digits_only = text.bytes().all(|byte| byte.is_ascii_digit());
         if text.is_empty() || text.len() > DIGITS_MAX || !digits_only {
@@ -41,7 +41,7 @@ impl SequenceNumber {
         Ok(Self(text.into()))
     }
 
-    /// The text, exactly as the stream gave it.
+    /// Returns the text exactly as the stream returned it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,6 +1,6 @@
 //! The settings of one event source mapping, with their defaults and bounds.
 //!
-//! How a template writes them is not known here.
+//! Templates are parsed elsewhere.
 
 use super::back_off::BackOff;
 use super::filter::FilterCriteria;
@@ -18,14 +18,15 @@ pub const TUMBLING_WINDOW_S_MAX: u32 = 900;
 /// The shortest and the longest record age that can be set (Lambda API), in milliseconds, inclusive.
 pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 
-/// Between two reads of a shard of DynamoDB, in milliseconds: Lambda reads four times a second, and
-/// DynamoDB allows five, from all readers together.
+/// Time between two reads of a shard in DynamoDB, in milliseconds: Lambda reads four times a
+/// second, and DynamoDB allows five from all readers together.
 const DYNAMODB_READ_MS: u64 = 250;
-/// The least time between two reads of a shard of a local store: the rest of an idle one of which
-/// nobody tells that records have come.
+/// Minimum time between two reads of a shard of a local store, and the idle interval if the store
+/// does not announce records.
 const LOCAL_READ_MS: u64 = 100;
-/// The rest of an idle shard if somebody tells that: for what may go untold, which is what a leader
-/// wrote that died at once. Every mapping reads every shard that often, also while nothing happens.
+/// The idle interval if the store announces records. It covers records that were not announced,
+/// because their leader died right after the write. Every mapping reads every shard that often even
+/// if nothing happens.
 const TOLD_IDLE_MS: u64 = 1_000;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
@@ -40,7 +41,7 @@ pub enum StartingPosition {
 }
 
 impl StartingPosition {
-    /// As templates write it.
+    /// Returns the name in templates.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -78,53 +79,54 @@ pub struct Settings {
     pub bisect_on_function_error: bool,
     /// How often a failed batch is tried again; `None`: until its records expire.
     pub retry_attempts: Option<u32>,
-    /// Records older than this, in milliseconds, are given up; `None`: when they expire.
+    /// Records older than this, in milliseconds, are discarded; `None`: when they expire.
     pub record_age_ms: Option<i64>,
     /// `ReportBatchItemFailures`: the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
     /// Which records the function receives.
     pub filter: FilterCriteria,
-    /// Records that are given up go to a destination; the checkpoint waits for it.
+    /// Records that are discarded go to a destination; the checkpoint waits for it.
     pub has_failure_destination: bool,
-    /// Failure records hold the whole event, as those in S3 do; those in SQS and SNS do not.
+    /// Whether failure records have the whole event, as those in S3 do; those in SQS and SNS do
+    /// not.
     pub failure_payload: bool,
-    /// How far the clock that the mapping is told may be ahead of the stream's, in milliseconds:
-    /// records that are older than the mapping by no more than this count as newer than it.
+    /// How far the mapping's clock may be ahead of the stream's, in milliseconds: records that are
+    /// older than the mapping by no more than this count as newer.
     pub clock_margin_ms: i64,
-    /// How fast the mapping works; these are this runner's own and not Lambda's.
+    /// The pace of the mapping, which is this runner's own and not Lambda's.
     pub pace: Pace,
-    /// Faults that are made on purpose.
+    /// Injected faults.
     pub faults: Faults,
 }
 
 /// How fast a mapping polls and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a shard rests after a read that found nothing, unless the mapping is told before that
-    /// records have come. Lambda polls 4 times a second.
+    /// How long a shard rests after an empty read, unless records are announced. Lambda polls 4
+    /// times a second.
     pub idle_poll_ms: u64,
-    /// The least time between two reads of a shard, unless the page was full. DynamoDB takes five
+    /// Minimum time between two reads of a shard, unless the page was full. DynamoDB allows five
     /// `GetRecords` a second and shard, from all readers together; a local store any number.
     pub read_ms: u64,
     /// How often the shards are listed while no shard has ended.
     pub describe_ms: u64,
-    /// How long a stream, or a shard, must be missing without a break before it counts as gone.
-    /// DynamoDB's listings are eventually consistent, and whoever uses another account's
-    /// credentials by mistake finds nothing there; the answers of a local store are final.
+    /// How long a stream or a shard must be missing continuously before it counts as gone.
+    /// DynamoDB's listings are eventually consistent, and with another account's credentials they
+    /// lack the table; the answers of a local store are final.
     pub missing_ms: u64,
-    /// How long one call to the stream may take, with the SDK's own attempts: then it counts as
-    /// unavailable, and another one is made.
+    /// Timeout of one call to the stream, including the SDK's attempts; then it counts as
+    /// unavailable, and is retried.
     pub call_ms: u64,
-    /// Between the attempts of a batch. Lambda's own back-off is not documented.
+    /// Back-off between the attempts of a batch. Lambda's own is not documented.
     pub retry: BackOff,
-    /// Between the attempts to reach the stream or the failure destination.
+    /// Back-off between the attempts to reach the stream or the failure destination.
     pub reach: BackOff,
 }
 
-/// Faults that are made on purpose, for tests and demonstrations.
+/// Injected faults, for tests and demonstrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Invoke the function once more with each batch that succeeded.
+    /// Invoke the function again with each successful batch.
     pub duplicate_delivery: bool,
 }
 
@@ -141,9 +143,10 @@ pub struct InvalidSetting {
 }
 
 impl Default for Pace {
-    /// Quick enough for one person at one machine: a change reaches its function within about
-    /// 100 ms, and a failed batch is retried after 100 ms, 200 ms, … up to 30 s. Five minutes are
-    /// far more than DynamoDB's listings lag behind, and enough to correct a profile.
+    /// Returns a pace that is quick enough for one person at one machine: a change reaches its
+    /// function within about 100 ms, and a failed batch is retried after 100 ms, 200 ms, … up to 30
+    /// s. Five minutes are far more than the lag of DynamoDB's listings, and enough to correct a
+    /// profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
         let reach = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
@@ -161,24 +164,24 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// For the stream of a local store, whose answers are final and which takes any number of reads. A
-    /// shard that is written all the time would be read again for each few records, and each read,
-    /// invocation and checkpoint costs more than those; nobody waits longer for it than for a shard that
-    /// was idle and that nobody told of.
+    /// Returns the pace for a local store, whose answers are final and which allows any number of
+    /// reads. Without the limit, a busy shard would be read again for every few records, and each
+    /// read, invocation and checkpoint costs more than those. The delay is at most that of an idle
+    /// shard without announcements.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
-    /// For a local store that tells the mapping of records that come, see
-    /// [`Input::Arrived`](super::Input): an idle shard is read when there is something to read, and one
-    /// that is written all the time as often as that of any local store.
+    /// Returns the pace for a local store that announces records (see
+    /// [`Input::Arrived`](super::Input)): an idle shard is read when there is something to read,
+    /// and a busy one as often as in any local store.
     #[must_use]
     pub fn of_told_store() -> Self {
         Self { idle_poll_ms: TOLD_IDLE_MS, ..Self::of_local_store() }
     }
 
-    /// For a stream of DynamoDB, which is read as often as Lambda reads it.
+    /// Returns the pace for a stream of DynamoDB, which is read as often as Lambda reads it.
     #[must_use]
     pub fn of_dynamodb() -> Self {
         Self { idle_poll_ms: DYNAMODB_READ_MS, read_ms: DYNAMODB_READ_MS, ..Self::default() }
@@ -186,7 +189,7 @@ impl Pace {
 }
 
 impl Settings {
-    /// Lambda's defaults for a mapping from a stream to a function.
+    /// Returns Lambda's defaults for a mapping from a stream to a function.
     #[must_use]
     pub fn new(mapping_id: &str, function_arn: &str, stream_arn: &str) -> Self {
         Self {
@@ -211,14 +214,14 @@ impl Settings {
         }
     }
 
-    /// The stream's label: what follows `/stream/` in its ARN. A stream that was disabled and
-    /// enabled again has another label, and with it other checkpoints.
+    /// Returns the stream's label: the text after `/stream/` in its ARN. A stream that was disabled
+    /// and enabled again has another label, and so other checkpoints.
     #[must_use]
     pub fn stream_label(&self) -> &str {
         self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
     }
 
-    /// The name of the table, as the stream's ARN has it; empty if that is no such ARN.
+    /// Returns the name of the table from the stream's ARN; empty if the ARN has another form.
     #[must_use]
     pub fn table(&self) -> &str {
         let rest = self.stream_arn.split_once(":table/").map(|(_, rest)| rest);
@@ -228,7 +231,7 @@ impl Settings {
     /// Checks every bound.
     ///
     /// # Errors
-    /// The first setting that is out of its bounds.
+    /// When a setting is out of its bounds; the first one.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         let invalid =
             |name, problem: String, remedy: String| Err(InvalidSetting { name, problem, remedy });
@@ -256,7 +259,7 @@ impl Settings {
         }
         if self.tumbling_window_s.is_some_and(|s| !(1..=TUMBLING_WINDOW_S_MAX).contains(&s)) {
             let problem = "the window is out of bounds".to_owned();
-            let remedy = format!("1 to {TUMBLING_WINDOW_S_MAX}, or leave it out");
+            let remedy = format!("1 to {TUMBLING_WINDOW_S_MAX}, or remove it");
             return invalid("TumblingWindowInSeconds", problem, remedy);
         }
         if self.tumbling_window_s.is_some() && self.parallelization_factor > 1 {

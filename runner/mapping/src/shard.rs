@@ -1,6 +1,6 @@
-//! One shard of the stream: read it to its end, filter what is read, have it worked off.
+//! One shard of the stream: reads it to its end, filters the records, and has them processed.
 //!
-//! Which shard may start when is the lineage's decision; batches and attempts are the work's.
+//! `lineage` decides which shard may start; `work` handles batches and attempts.
 
 use super::back_off;
 use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
@@ -14,27 +14,27 @@ use super::work::Work;
 
 /// A page of this many records is full (`GetRecords`, DynamoDB API reference).
 const PAGE_RECORDS_MAX: usize = 1_000;
-/// A page of this much JSON counts as full: DynamoDB ends one at 1 MB, by its own measure, which
-/// is not far from that of the text.
+/// A page with this many bytes of JSON counts as full: DynamoDB ends one at 1 MB by its own
+/// measure, which is close to that of the text.
 const PAGE_BYTES_FULL: usize = 750_000;
 
-/// A stream keeps each record for 24 hours at least. Source: DynamoDB developer guide, "Change data
-/// capture for DynamoDB Streams". One hour less, as clocks may differ.
+/// A stream keeps each record for at least 24 hours; one hour less, because clocks may differ.
+/// Source: DynamoDB developer guide, "Change data capture for DynamoDB Streams".
 const KEPT_MS: i64 = 23 * 3600 * 1000;
 
-/// Where a shard stands.
+/// The state of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Its parent is not done.
     Waiting,
-    /// It is read and worked off.
+    /// It is being read and processed.
     Reading,
     /// It is done to its end; kept as a tombstone.
     Done {
         /// Since when, in milliseconds of the store's time.
         at_ms: i64,
     },
-    /// Records of it are lost; it stands still until that is accepted.
+    /// Records are lost; it is blocked until the gap is accepted.
     Gap,
 }
 
@@ -45,54 +45,54 @@ pub(super) struct Shard {
     pub(super) parent: Option<ShardId>,
     pub(super) phase: Phase,
     pub(super) work: Work,
-    /// What a checkpoint says while no record is done.
+    /// The checkpoint's origin while no record is done.
     origin: StartingPosition,
-    /// Where to read if nothing was read.
+    /// The start position if nothing was read.
     start: StartingPosition,
-    /// Records made before this second were there before a `LATEST` mapping was created.
+    /// Records made before this second existed before a `LATEST` mapping was created.
     not_before_s: Option<i64>,
-    /// Read from the oldest record there is, whatever the checkpoint says.
+    /// Whether to read from the oldest record, whatever the checkpoint says.
     restart: bool,
     pub(super) last_read: Option<SequenceNumber>,
-    /// The shell holds the iterator that follows the last page.
+    /// Whether the poller has the iterator after the last page.
     has_iterator: bool,
     reading: bool,
     read_issued: u64,
-    /// The store's time when the last read was asked for.
+    /// The store's time when the last read was requested.
     read_issued_ms: i64,
-    /// The same of the last read that brought a page.
+    /// The same for the last read that returned a page.
     page_issued_ms: Option<i64>,
     /// Every record made before this second was read.
     reached_s: i64,
     next_read: u64,
-    /// Records may have come since the last read was asked for.
+    /// Whether records may have arrived since the last read was requested.
     woken: bool,
-    /// Reads that failed in a row.
+    /// Number of consecutive failed reads.
     failures: u32,
-    /// Iterators that expired in a row.
+    /// Number of consecutive expired iterators.
     expired: u32,
     missing: Option<Missing>,
     ended: bool,
-    /// When the read was asked for that found nothing more; `None` if the last read found records.
+    /// When the last read was requested, if it found nothing more; `None` if it found records.
     pub(super) tip: Option<u64>,
-    /// Whether the stream listed it last time, whether with children.
+    /// Whether the last listing had it, with or without children.
     pub(super) listed: bool,
     pub(super) has_child: bool,
 }
 
-/// A shard of which the stream says that it is not there.
+/// A shard that the stream reports as missing.
 #[derive(Debug, Clone)]
 struct Missing {
-    /// Since when, in ticks, without a read that succeeded or a listing that has it.
+    /// Since when, in ticks, without a successful read or a listing that has it.
     since: u64,
-    /// The listings that had been asked for when a read last found it missing.
+    /// Number of requested listings when a read last found it missing.
     listings: u64,
-    /// What the stream said.
+    /// The stream's message.
     reason: String,
 }
 
 impl Shard {
-    /// A shard that has no checkpoint.
+    /// Returns a shard without a checkpoint.
     pub(super) fn new(id: ShardId, parent: Option<ShardId>, start: StartingPosition) -> Self {
         Self {
             id,
@@ -122,7 +122,7 @@ impl Shard {
         }
     }
 
-    /// A shard as its checkpoint left it. `LATEST` cannot be found again after a restart: the
+    /// Restores a shard from its checkpoint. `LATEST` cannot be found again after a restart, so the
     /// shard is read from its beginning, without the records made before `created_ms`.
     pub(super) fn restore(id: ShardId, checkpoint: ShardCheckpoint, created_ms: i64) -> Self {
         let mut shard = Self::new(id, checkpoint.parent, StartingPosition::TrimHorizon);
@@ -159,7 +159,7 @@ impl Shard {
         self.ended
     }
 
-    /// Does whatever can be done now. `has_room`: the mapping's memory allows a read.
+    /// Does everything that is possible now. `has_room`: the mapping's memory allows a read.
     pub(super) fn advance(&mut self, has_room: bool, context: &mut Context<'_>) {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) {
             return;
@@ -200,7 +200,7 @@ impl Shard {
         context.commands.push(Command::Read { shard: self.id.clone(), from });
     }
 
-    /// When something is due without further input.
+    /// Returns when something is due without further input.
     pub(super) fn deadline(&self, has_room: bool, context: &Context<'_>) -> Option<u64> {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) || context.stopping {
             return None;
@@ -209,7 +209,7 @@ impl Shard {
         [read, self.work.deadline(context)].into_iter().flatten().min()
     }
 
-    /// Takes in a page. A record that was read before is passed over silently.
+    /// Takes a page. Records that were read before are skipped silently.
     pub(super) fn accept_page(
         &mut self,
         records: Vec<Record>,
@@ -225,7 +225,7 @@ impl Shard {
         self.ended = end;
         self.page_issued_ms = Some(self.read_issued_ms);
         if is_empty {
-            // Records of the second in which the read was asked for may still come.
+            // Further records of the second in which the read was requested may still arrive.
             self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
         }
         self.tip = (is_empty || end).then_some(self.read_issued);
@@ -258,8 +258,8 @@ impl Shard {
         }
     }
 
-    /// When to read again. What a full page leaves behind is there already; of other pages the next
-    /// one is not asked for sooner than the stream allows.
+    /// Returns when to read again. After a full page there are certainly more records; after others
+    /// the next read is not sooner than the stream allows.
     fn after_page(&self, records: &[Record], context: &Context<'_>) -> u64 {
         let (now, pace) = (context.now.tick_ms, &context.settings.pace);
         if records.is_empty() && !self.woken {
@@ -272,13 +272,13 @@ impl Shard {
         now.max(self.read_issued.saturating_add(pace.read_ms))
     }
 
-    /// Whether it would be read sooner if somebody said that records have come: it had none left.
+    /// Returns true if an announcement would make it read sooner: it had no more records.
     pub(super) fn is_resting(&self) -> bool {
         self.phase == Phase::Reading && !self.ended && !self.woken && self.tip.is_some()
     }
 
-    /// Records may have come: it rests no longer than between any two reads. A read that is under way may
-    /// have been too early for them.
+    /// Notes that records may have arrived: it rests only for the minimum time between reads. A
+    /// running read may have been too early for them.
     pub(super) fn wake(&mut self, context: &Context<'_>) {
         if self.is_resting() {
             let earliest = self.read_issued.saturating_add(context.settings.pace.read_ms);
@@ -295,7 +295,7 @@ impl Shard {
         !is_old && context.settings.filter.passes(record)
     }
 
-    /// Deals with a read that brought nothing. `listings`: how many have been asked for so far.
+    /// Handles a failed read. `listings` is the number of requested listings so far.
     pub(super) fn accept_read_failure(
         &mut self,
         failure: ReadFailure,
@@ -308,13 +308,13 @@ impl Shard {
         let had_iterator = self.has_iterator;
         (self.reading, self.has_iterator, self.tip) = (false, false, None);
         if self.start == StartingPosition::Latest && self.last_read.is_none() {
-            // Where the newest record was is lost with the iterator. To ask for it again could
-            // skip what was written since, so the shard is read from its beginning instead.
+            // The position of the newest record is lost with the iterator. Requesting `LATEST`
+            // again could skip records, so the shard is read from its beginning.
             self.start = StartingPosition::TrimHorizon;
             self.not_before_s = Some(created_ms.div_euclid(1000));
         }
         match failure {
-            // One is replaced at once; a stream that answers with expired ones is not helped by haste.
+            // One is replaced at once; a stream that keeps returning expired ones needs back-off.
             ReadFailure::IteratorExpired if self.expired == 0 => {
                 self.expired = 1;
                 self.next_read = context.now.tick_ms;
@@ -322,18 +322,18 @@ impl Shard {
             ReadFailure::IteratorExpired => {
                 self.read_later("each of its iterators has expired".to_owned(), context);
             }
-            // The oldest record may be trimmed between an iterator and its read. The shard may be open,
-            // so it is read once more.
+            // The oldest record may be trimmed between an iterator and its read. The shard may be
+            // open, so it is read once more.
             ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
             ReadFailure::Unavailable { reason } => self.read_later(reason, context),
-            // A shard can be listed before it can be read. Only the listings say that it is gone.
+            // A shard can be listed before it can be read. Only listings prove that it is gone.
             ReadFailure::ShardGone { reason } => {
                 let since = self.missing.as_ref().map_or(context.now.tick_ms, |it| it.since);
                 self.missing = Some(Missing { since, listings, reason: reason.clone() });
                 self.read_later(reason, context);
             }
-            // Some stores refuse an older iterator of a shard that lost nothing. A new iterator from the
-            // same position proves a loss, or that there is none.
+            // Some stores reject an old iterator of a complete shard. A new iterator from the same
+            // position shows whether records are lost.
             ReadFailure::Trimmed { .. } if had_iterator && self.may_prove_loss(context) => {
                 self.next_read = context.now.tick_ms;
             }
@@ -341,9 +341,10 @@ impl Shard {
         }
     }
 
-    /// Returns whether a read with a new iterator fails for sure if records are lost: the stream refuses
-    /// a position behind a record that it no longer has. A shard of which nothing was read has no such
-    /// position; but within a day of its last page, no record of it can be gone.
+    /// Returns true if a read with a new iterator certainly fails when records are lost, because
+    /// the stream rejects a position whose next record it no longer has. A shard of which nothing
+    /// was read has no such position; but within a day of its last page, no record of it can be
+    /// trimmed.
     fn may_prove_loss(&self, context: &Context<'_>) -> bool {
         let has_position = self.last_read.is_some() || self.work.checkpoint().is_some();
         let is_recent =
@@ -358,12 +359,12 @@ impl Shard {
         context.report(Event::Gap { shard: self.id.clone(), after, reason });
     }
 
-    /// Whether a read has found the shard missing, and no listing was asked for since.
+    /// Returns true if a read has found the shard missing, and no listing was requested since.
     pub(super) fn wants_listing(&self, listings: u64) -> bool {
         self.missing.as_ref().is_some_and(|missing| missing.listings == listings)
     }
 
-    /// Takes in whether a listing, the one with number `listing`, has the shard.
+    /// Records whether a listing, the one with number `listing`, has the shard.
     pub(super) fn note_listing(
         &mut self,
         is_listed: bool,
@@ -381,7 +382,7 @@ impl Shard {
             return;
         }
         if self.restart {
-            // The gap was accepted and there is nothing left to read.
+            // The gap was accepted and nothing is left to read.
             self.ended = true;
         } else {
             self.lose(missing.reason.clone(), context);
@@ -396,7 +397,7 @@ impl Shard {
         context.report(Event::ShardUnavailable { shard: self.id.clone(), reason });
     }
 
-    /// Goes on after a gap, from the oldest record that there still is.
+    /// Continues after a gap, from the oldest record that exists.
     pub(super) fn accept_gap(&mut self, context: &Context<'_>) {
         if self.phase == Phase::Gap {
             self.phase = Phase::Reading;

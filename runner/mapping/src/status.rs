@@ -1,6 +1,6 @@
-//! What can be seen of a mapping from outside, at one moment.
+//! The status of a mapping at one moment, for observers.
 //!
-//! A status is a copy: nothing changes by it.
+//! A status is a copy: it cannot change the mapping.
 
 use super::command::ShardId;
 use super::context::Totals;
@@ -18,11 +18,11 @@ pub struct Status {
     pub described: bool,
     /// Whether the stream takes new records.
     pub stream_enabled: bool,
-    /// Whether it reads nothing yet because where its shards begin is not durable.
+    /// Whether it reads nothing yet because the start positions of its shards are not durable.
     pub unsaved: bool,
-    /// What keeps the stream from being listed, if anything does.
+    /// Why the stream cannot be listed, if it cannot.
     pub unavailable: Option<String>,
-    /// Every shard that is known, by id.
+    /// Every known shard, by id.
     pub shards: Vec<ShardStatus>,
     /// Counts since the run began.
     pub totals: Totals,
@@ -35,34 +35,36 @@ pub struct ShardStatus {
     pub id: ShardId,
     /// The shard before it.
     pub parent: Option<ShardId>,
-    /// Where it stands.
+    /// Its state.
     pub phase: Phase,
     /// The last record that was read.
     pub last_read: Option<SequenceNumber>,
-    /// The last record that is done, with all before it.
+    /// The last record that is done, including all before it.
     pub checkpoint: Option<SequenceNumber>,
-    /// The last read found nothing more, or the end.
+    /// Whether the last read found nothing more, or the end.
     pub at_tip: bool,
-    /// When that read was asked for, as [`Now::tick_ms`](super::Now::tick_ms).
+    /// When that read was requested, as [`Now::tick_ms`](super::Now::tick_ms).
     pub tip_tick_ms: Option<u64>,
-    /// Records in the invocation that is under way.
+    /// Number of records in the running invocation.
     pub in_flight: usize,
-    /// Records that were read and are neither done nor given up, those in flight included.
+    /// Number of records that were read and are neither done nor discarded, including those in
+    /// flight.
     pub waiting: usize,
-    /// Attempts that failed for the records that are tried now.
+    /// Number of failed attempts for the current records.
     pub failed_attempts: u32,
-    /// The last read failed.
+    /// Whether the last read failed.
     pub unreachable: bool,
-    /// The age of the oldest record that waits, in milliseconds of the store's time; 0 if none does.
+    /// The age of the oldest waiting record, in milliseconds of the store's time; 0 if there is
+    /// none.
     pub lag_ms: i64,
-    /// It is done, and the child that must follow it is not known.
+    /// Whether it is done, and its child is not known yet.
     pub lacks_child: bool,
 }
 
 impl Status {
-    /// Whether every record that was in the stream at `tick_ms` is done or given up: each shard is
-    /// done, or was read to its tip by a read that was asked for at `tick_ms` or later, and
-    /// nothing waits.
+    /// Returns true if every record that was in the stream at `tick_ms` is done or discarded: each
+    /// shard is done, or was read to its end by a read that was requested at `tick_ms` or later,
+    /// and no record waits.
     #[must_use]
     pub fn is_drained_after(&self, tick_ms: u64) -> bool {
         self.described
@@ -75,7 +77,7 @@ impl Status {
             })
     }
 
-    /// The shards that stand still because records of them are lost.
+    /// Returns the shards that are blocked at a gap.
     pub fn gaps(&self) -> impl Iterator<Item = &ShardStatus> {
         self.shards.iter().filter(|shard| shard.phase == Phase::Gap)
     }

@@ -1,6 +1,6 @@
-//! Tumbling windows: which window a record belongs to, what an invocation is told of its window.
+//! Tumbling windows: the window of a record, and the facts about it in an invocation.
 //!
-//! When a window ends and what becomes of its state is the lane's decision.
+//! Lanes decide when a window ends and what happens to its state.
 //!
 //! Source: AWS Lambda guide, "Implementing stateful DynamoDB stream processing". Choices where it
 //! is silent:
@@ -8,12 +8,11 @@
 //! - Windows start at multiples of their length since 1970.
 //! - Windows never go back: a record that is older than the open window counts in the open one.
 //! - A window ends when a record of a later window was read, when its shard ends, or when a read
-//!   that was asked for after its end (by the store's clock) finds nothing more.
-//! - The last invocation of a window carries no records, and must answer with a `state` too.
-//! - When that invocation fails the shard waits, and it is tried again as a batch is. When its
-//!   retries are used up, or the window is older than a record may be, its state is dropped with a
-//!   report.
-//! - A state over 1 MB is handed to the last invocation of its window, which comes at once.
+//!   that was requested after its end (by the store's clock) finds nothing more.
+//! - The last invocation of a window has no records, and must answer with a `state` too.
+//! - When that invocation fails, the shard waits, and it is retried like a batch. When its retries
+//!   are used up, or the window is older than a record may be, its state is dropped and reported.
+//! - A state over 1 MB goes to the last invocation of its window, which follows at once.
 
 use std::sync::Arc;
 
@@ -24,11 +23,11 @@ use serde_json::json;
 use super::command::ShardId;
 use super::settings::Settings;
 
-/// The largest state that a window may carry on (Lambda guide), in bytes of JSON, inclusive.
+/// The largest state that a window may pass on (Lambda guide), in bytes of JSON, inclusive.
 pub const STATE_BYTES_MAX: usize = 1024 * 1024;
 /// The names and fixed parts of a window's members, and a shard's id of at most 65 characters.
 const MEMBERS_BYTES: usize = 512;
-/// What a window starts with.
+/// The initial state of a window.
 const STATE_AT_START: &str = "{}";
 
 /// A window of time, in whole seconds since 1970.
@@ -40,7 +39,7 @@ pub struct Window {
     pub end_s: i64,
 }
 
-/// A window that is not over, and what the function has made of it so far.
+/// An open window, and the function's state for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenWindow {
     /// The window.
@@ -49,19 +48,19 @@ pub struct OpenWindow {
     pub state: Arc<str>,
 }
 
-/// What one invocation is told of its window.
+/// The window of one invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowInvocation {
     /// The window and its state before this invocation.
     pub open: OpenWindow,
-    /// It is the window's last invocation.
+    /// Whether it is the window's last invocation.
     pub is_final: bool,
-    /// It is the last one because the state has become too large.
+    /// Whether it is the last one because the state has become too large.
     pub is_terminated_early: bool,
 }
 
 impl Window {
-    /// The window of this length, at least one second, that contains a second.
+    /// Returns the window of this length, at least one second, that contains a second.
     #[must_use]
     pub fn containing(second: i64, length_s: u32) -> Self {
         let length = i64::from(length_s.max(1));
@@ -71,19 +70,19 @@ impl Window {
 }
 
 impl OpenWindow {
-    /// A window that begins.
+    /// Returns a window that begins.
     #[must_use]
     pub fn begin(window: Window) -> Self {
         Self { window, state: STATE_AT_START.into() }
     }
 
-    /// The bytes that the window takes in an event beside its records, at most.
+    /// Returns the maximum bytes of the window in an event, besides the records.
     #[must_use]
     pub fn event_bytes(&self, settings: &Settings) -> usize {
         self.state.len() + settings.stream_arn.len() + MEMBERS_BYTES
     }
 
-    /// Whether its state has outgrown what may be carried on.
+    /// Returns true if its state is too large to be passed on.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         self.state.len() > STATE_BYTES_MAX
@@ -91,7 +90,7 @@ impl OpenWindow {
 }
 
 impl WindowInvocation {
-    /// The members of the event beside `Records`, as JSON text: `,"window":{…},"state":…`.
+    /// Returns the members of the event besides `Records`, as JSON text: `,"window":{…},"state":…`.
     #[must_use]
     pub fn members(&self, shard: &ShardId, stream_arn: &str) -> String {
         let Window { start_s, end_s } = self.open.window;
@@ -107,7 +106,7 @@ impl WindowInvocation {
     }
 }
 
-/// A second in ISO 8601; what no calendar holds is shown as 1970.
+/// Formats a second in ISO 8601; one beyond the calendar becomes 1970.
 fn utc(second: i64) -> String {
     let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH);
     time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -133,7 +132,7 @@ mod tests {
         }
     }
 
-    /// The shape of the documented event, member by member.
+    /// The form of the documented event, member by member.
     #[test]
     fn the_event_has_the_documented_shape() {
         let sequence = SequenceNumber::parse("111").unwrap();

@@ -1,8 +1,8 @@
-//! The work of one shard: its lanes, and how far all of them together are done.
+//! The work of one shard: its lanes, and the progress of all of them together.
 //!
-//! A record belongs to the lane that its item (partition and sort key) falls into, so the records
-//! of one item stay in order, while two items, of one partition or of several, may overtake each
-//! other. What happens within a lane is not decided here.
+//! A record belongs to the lane of its item (partition and sort key), so the records of one item
+//! stay in order, while two items, of one partition or of several, may overtake each other. Lanes
+//! handle everything within a lane.
 
 use std::sync::Arc;
 
@@ -15,12 +15,11 @@ use super::sequence::SequenceNumber;
 use super::settings::Settings;
 use super::tumbling::OpenWindow;
 
-/// A shard is read ahead of its function until this much JSON waits for each lane: one full event,
-/// so that the next batch is ready when an invocation ends, and no more. The page that crosses the
-/// bound is still taken. With as many events as lanes, at least one lane has a full one.
+/// A shard is read ahead of its function until this many bytes of JSON wait for each lane: one full
+/// event, so that the next batch is ready when an invocation ends. The page that crosses the limit
+/// is still accepted. With as many events as lanes, at least one lane has a full one.
 const READ_AHEAD_BYTES: usize = EVENT_BYTES_MAX;
-/// Or until this many records wait for each lane: one page of `GetRecords`, or one batch if that
-/// is more.
+/// The same limit in records for each lane: one page of `GetRecords`, or one batch if that is more.
 const READ_AHEAD_RECORDS: usize = 1_000;
 
 /// The work of one shard.
@@ -36,64 +35,64 @@ impl Work {
         Self { lanes: vec![Lane::new(0, window)], progress: Progress::new(checkpoint) }
     }
 
-    /// The last record that is done, with everything before it.
+    /// Returns the last record that is done, including everything before it.
     pub(super) fn checkpoint(&self) -> Option<&SequenceNumber> {
         self.progress.checkpoint()
     }
 
-    /// The tumbling window that is open. With windows there is one lane.
+    /// Returns the open tumbling window. With windows there is one lane.
     pub(super) fn window(&self) -> Option<&OpenWindow> {
         self.lanes.iter().find_map(|lane| lane.window.as_ref())
     }
 
-    /// Whether every record that was taken in is done or given up, and no window is open.
+    /// Returns true if every accepted record is done or discarded, and no window is open.
     pub(super) fn is_done(&self) -> bool {
         self.lanes.iter().all(Lane::is_done)
     }
 
-    /// Whether something is under way outside.
+    /// Returns true if an invocation or a delivery is in flight.
     pub(super) fn is_in_flight(&self) -> bool {
         self.lanes.iter().any(Lane::is_in_flight)
     }
 
-    /// The records of the attempts that are under way.
+    /// Returns the number of records in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.lanes.iter().map(Lane::in_flight).sum()
     }
 
-    /// The records that are neither done nor given up.
+    /// Returns the number of records that are neither done nor discarded.
     pub(super) fn waiting(&self) -> usize {
         self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    /// The attempts that failed for the records that are tried now, in the worst lane.
+    /// Returns the number of failed attempts for the current records, in the worst lane.
     pub(super) fn failed_attempts(&self) -> u32 {
         self.lanes.iter().map(Lane::failed_attempts).max().unwrap_or(0)
     }
 
-    /// The earliest record that is not done.
+    /// Returns the earliest unfinished record.
     pub(super) fn oldest(&self) -> Option<&Arc<Delivery>> {
         self.lanes.iter().filter_map(Lane::oldest).min_by_key(|record| &record.sequence)
     }
 
-    /// The memory that its waiting records take, in bytes of JSON.
+    /// Returns the memory of its waiting records, in bytes of JSON.
     pub(super) fn queued_bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.queue.json_bytes()).sum()
     }
 
-    /// Whether more may be read. `has_room`: the mapping's memory allows it.
+    /// Returns true if more may be read. `has_room`: the mapping's memory allows it.
     pub(super) fn has_room(&self, has_room: bool, settings: &Settings) -> bool {
         let lanes = settings.parallelization_factor;
         let records_max = READ_AHEAD_RECORDS.max(settings.batch_size).saturating_mul(lanes);
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
         let bytes_max = READ_AHEAD_BYTES.saturating_mul(lanes);
-        // While one lane is stuck, the others may finish this many records ahead of it.
+        // While one lane is blocked, the others may finish this many records ahead of it.
         self.progress.len() < records_max.saturating_mul(2)
             && (queued == 0
                 || (has_room && queued < records_max && self.queued_bytes() < bytes_max))
     }
 
-    /// Takes in a record that passed the filter.
+    /// Accepts a record that passed the filter.
     pub(super) fn accept(&mut self, mut record: Delivery, context: &Context<'_>) {
         let factor = context.settings.parallelization_factor.max(1);
         for number in self.lanes.len()..factor {
@@ -108,25 +107,24 @@ impl Work {
         }
     }
 
-    /// Takes note of a record that did not pass the filter. Returns whether the checkpoint has
-    /// moved.
+    /// Records that a record did not pass the filter. Returns whether the checkpoint has moved.
     pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
         self.progress.pass_over(sequence)
     }
 
-    /// When something is due without further input; `None` if nothing is.
+    /// Returns when something is due without further input; `None` if nothing is.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.deadline(context)).min()
     }
 
-    /// Does whatever can be done now.
+    /// Does everything that is possible now.
     pub(super) fn advance(&mut self, shard: &ShardId, reading: Reading, step: &mut Context<'_>) {
         let progress = &mut self.progress;
         let mut context = LaneContext { shard, progress, step };
         self.lanes.iter_mut().for_each(|lane| lane.advance(reading, &mut context));
     }
 
-    /// Deals with the outcome of an attempt. Returns whether it was this shard's.
+    /// Handles the outcome of an attempt. Returns whether it was this shard's.
     pub(super) fn invoked(
         &mut self,
         shard: &ShardId,
@@ -139,8 +137,8 @@ impl Work {
         self.lanes.iter_mut().any(|lane| lane.invoked(batch, outcome, &mut context))
     }
 
-    /// Deals with the outcome of a hand-over; `refused` says why it was not stored.
-    /// Returns whether it was this shard's.
+    /// Handles the result of a delivery; `refused` says why it was not stored. Returns whether it
+    /// was this shard's.
     pub(super) fn delivered(
         &mut self,
         shard: &ShardId,

@@ -1,7 +1,7 @@
-//! What an error says of an addition (`ADD`): that it was not made, or that it may have been.
+//! What an error of an addition (`ADD`) means: it was not made, or it may have been made.
 //!
-//! An addition whose answer was lost may have been made, and one that is made again would count twice.
-//! So whoever adds asks here before another attempt, and has the SDK make none of its own.
+//! `ADD` is not idempotent: if a response is lost, a retry may count twice. So every caller classifies
+//! an error here before a retry, and the SDK's own retries are off.
 
 use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -9,23 +9,23 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
 use client::sdk_error::{is_throttle, was_never_sent};
 
-/// What is known of an addition after an error.
+/// The state of an addition after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addition {
-    /// It was not made, because another write was at its item.
+    /// Not made: another write to the item was in conflict.
     Contended,
-    /// It was not made, because too much is asked for at the moment.
+    /// Not made: the request was throttled.
     Throttled,
-    /// It was not made: nobody took the request.
+    /// Not made: the request was not sent.
     Unsent,
-    /// It was not made, and would not be.
+    /// Not made, and a retry would not help.
     Refused,
-    /// It may have been made.
+    /// Possibly made.
     Perhaps,
 }
 
 impl Addition {
-    /// What an error of one attempt says.
+    /// Classifies an error of one attempt.
     pub(crate) fn after<E>(error: &SdkError<E>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -39,21 +39,22 @@ impl Addition {
         }
     }
 
-    /// What an answer says that is no success.
+    /// Classifies an error response.
     pub(crate) fn answered(code: Option<&str>, status: u16) -> Self {
         match code {
             Some("TransactionConflictException" | "TransactionInProgressException") => {
                 Self::Contended
             }
             Some(code) if is_throttle(code) => Self::Throttled,
-            // What the service refuses it has not done; at any other error it may have been about to.
+            // A 4xx response means that the service did nothing; after any other error it may have
+            // applied the addition.
             Some(_) if (400..500).contains(&status) => Self::Refused,
             _ => Self::Perhaps,
         }
     }
 }
 
-/// Makes the SDK send a request once.
+/// Returns a client configuration without retries.
 pub(crate) fn once() -> Builder {
     Builder::new().retry_config(RetryConfig::disabled())
 }

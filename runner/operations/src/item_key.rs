@@ -1,19 +1,19 @@
-//! The key of an item, or attributes of one, as a person writes them on a command line.
+//! Parses an item's key, or attributes, from the command line.
 //!
-//! Whether it is the key of a table is not looked at here.
+//! It does not check that they are the key of a table.
 
 use model::{AttributeValue, Item, json};
 
 use crate::load::typing::item_from_plain_json;
 
-/// Reads a key: plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
+/// Parses a key in plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
 ///
 /// # Errors
-/// Text that is neither, or has other than one or two attributes of types S, N, B.
+/// When the text is neither, or does not have one or two attributes of types S, N, B.
 pub fn parse(text: &str) -> Result<Item, String> {
     let wrong = |reason: String| {
         format!(
-            "the key `{text}`: {reason}; write such as {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
+            "the key `{text}`: {reason}; write, for example, {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
         )
     };
     let key = attributes(text).map_err(wrong)?;
@@ -27,10 +27,10 @@ pub fn parse(text: &str) -> Result<Item, String> {
     }
 }
 
-/// Reads attributes with their values: plain JSON, or DynamoDB JSON if each value is an object.
+/// Parses attributes in plain JSON, or in DynamoDB JSON if each value is an object.
 ///
 /// # Errors
-/// Text that is neither.
+/// When the text is neither.
 pub fn attributes(text: &str) -> Result<Item, String> {
     let plain = item_from_plain_json(text)?;
     let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
@@ -55,7 +55,7 @@ mod tests {
             assert_eq!(json::item_to_string(&parse(text).unwrap()), expected);
         }
         for (text, expected) in [
-            ("1", "the key `1`: not a JSON object; write such as {\"year\":2013,"),
+            ("1", "the key `1`: not a JSON object; write, for example, {\"year\":2013,"),
             ("{}", "the key `{}`: a key has one or two attributes of types S, N, B; write "),
             (r#"{"a":1,"b":2,"c":3}"#, r#"the key `{"a":1,"b":2,"c":3}`: a key has one or two "#),
             (r#"{"a":true}"#, r#"the key `{"a":true}`: a key has one or two attributes of types "#),

@@ -1,7 +1,8 @@
-//! The verbs that work on any DynamoDB: migrate, archive, counters, versions, editions, fan-out, load.
+//! The verbs that work on any DynamoDB: migrate, archive, counters, versions, editions, fan-out,
+//! load.
 //!
-//! Each module is one verb, with its arguments and its report. They reach tables through the AWS SDK
-//! alone.
+//! Each module is one verb with its arguments and its report. All access to tables is through the
+//! AWS SDK.
 
 mod addition;
 pub mod archive;

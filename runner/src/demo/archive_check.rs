@@ -1,6 +1,6 @@
-//! Reads the archive's Parquet files as any reader would, independently of who wrote them.
+//! Reads the archive's Parquet files as any reader would.
 //!
-//! It uses nothing of the archive function but the names of two columns.
+//! It shares only the names of two columns with the function that writes them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 /// One row of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArchivedItem {
-    /// Identifies the stream record that the row is from.
+    /// The id of the row's stream record.
     pub(crate) event_id: String,
     /// The item in DynamoDB JSON.
     pub(crate) item: String,
 }
 
-/// All rows of all Parquet files below a folder, and the number of files. A folder that is not
-/// there has none.
+/// Returns all rows of the Parquet files below a folder, and the number of files; a missing folder
+/// has none.
 ///
 /// # Errors
-/// Which file cannot be read, and why.
+/// Names the file that cannot be read, and why.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<ArchivedItem>, usize), String> {
     let mut files = Vec::new();
     find_files(folder, &mut files)?;

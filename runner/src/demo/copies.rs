@@ -1,7 +1,7 @@
-//! Products into order lines: renames products while order lines are created and the function is
-//! killed, and verifies that no line carries an old name.
+//! Fan-out: renames products while order lines are created and the function is killed, and verifies
+//! that no line has an old name.
 //!
-//! What each line must carry is read from the products in the end, apart from the function.
+//! The expected names are read from the products at the end, independently of the function.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,18 +15,19 @@ use super::generator::Generator;
 use client::sdk_error::error_text;
 use local::system::System;
 
-/// Products; a third of all lines are of the first one, so that its job has several pages.
+/// Number of products; a third of all lines belong to the first one, so that its job has several
+/// pages.
 const PRODUCTS: u64 = 30;
-/// Times that each product is renamed on average.
+/// Average number of renames of a product.
 const RENAMES_EACH: u64 = 4;
-/// Requests that are under way at the same time.
+/// Number of concurrent requests.
 const WRITERS: usize = 32;
 /// How long the copies may lag behind before the demonstration fails.
 const LAG_MAX: Duration = Duration::from_secs(40);
 /// The function that writes the copies.
 const FUNCTION: &str = "FanOutFunction";
 
-/// What was renamed and verified.
+/// Numbers of the report.
 pub(crate) struct Outcome {
     pub(crate) lines: u64,
     pub(crate) products: u64,
@@ -54,7 +55,8 @@ pub(crate) async fn run(
     let renames = PRODUCTS * RENAMES_EACH;
     let (mut done, mut kills) = (0u64, 0);
     let all = steps.len() as u64;
-    // Two renames of a product are more writes apart than are under way at the same time.
+    // The writes of one product are further apart than the number of concurrent requests, so they
+    // stay ordered.
     let mut writes = stream::iter(steps.iter().map(|step| write(client, &products, &copies, step)))
         .buffered(WRITERS);
     while writes.try_next().await?.is_some() {
@@ -71,7 +73,7 @@ pub(crate) async fn run(
     Ok(Outcome { lines, products: PRODUCTS, renames, kills, lag })
 }
 
-/// Lines and renames, mixed.
+/// Returns lines and renames, mixed.
 fn steps(lines: u64) -> Vec<Step> {
     let mut generator = Generator::new(1764);
     let mut steps = Vec::new();
@@ -106,7 +108,7 @@ async fn write(client: &Client, products: &str, copies: &str, step: &Step) -> Re
     sent.map(drop).map_err(|error| format!("a write was refused: {}", error_text(&error)))
 }
 
-/// Waits until every line carries what its product is called.
+/// Waits until every line has the current name of its product.
 async fn wait_for_copies(
     client: &Client,
     products: &str,
@@ -124,17 +126,17 @@ async fn wait_for_copies(
         }
         if started.elapsed() > LAG_MAX {
             return Err(format!(
-                "{stale} of {} lines carry an old name {} s after the last write",
+                "{stale} of {} lines have an old name {} s after the last write",
                 found.len(),
                 LAG_MAX.as_secs()
             ));
         }
-        progress.note(&format!("lines: {stale} carry an old name still"));
+        progress.note(&format!("lines: {stale} still have an old name"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Product and name of each item of a table; an item without a name has an empty one.
+/// Returns product and name of each item of a table; a missing name is empty.
 async fn read(client: &Client, table: &str) -> Result<Vec<(String, String)>, String> {
     let items = client
         .scan()

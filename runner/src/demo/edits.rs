@@ -1,7 +1,7 @@
-//! Edits into versions: changes, deletes and re-creates films while the function is killed, and
-//! compares every history with the edits, one by one. Then restores a version.
+//! Versions: changes, deletes and re-creates films while the function is killed, compares every
+//! history with the edits, and restores a version.
 //!
-//! The edits are kept here while they are made, apart from everything that Weir does with them.
+//! The edits are recorded here while they are made, independently of the function.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use client::sdk_error::error_text;
 use local::system::System;
 use operations::versions::{Place, check, reading};
 
-/// Films that are edited; each of them one edit after the other.
+/// Number of films that are edited; the edits of a film are sequential.
 const FILMS: u64 = 40;
-/// How long the histories may lag behind the last edit before the demonstration fails.
+/// How long the histories may lag behind the last edit.
 const LAG_MAX: Duration = Duration::from_secs(60);
 /// The function that writes the versions.
 const FUNCTION: &str = "VersionsFunction";
 
-/// What was edited and checked.
+/// Numbers of the report.
 pub(crate) struct Outcome {
     pub(crate) edits: u64,
     pub(crate) films: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
     pub(crate) lag: Duration,
 }
 
-/// A film and what it became, edit by edit.
+/// A film and its state after each edit.
 struct Film {
     key: Item,
     states: Vec<Option<Item>>,
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     let report = check::run(&place, 5).await?;
     if let Some((item, what)) = report.wrong.first_key_value() {
         return Err(format!(
-            "{} wrong, among them {item}: {what}",
+            "{} wrong, for example {item}: {what}",
             counted(report.wrong.len(), "history is", "histories are")
         ));
     }
@@ -98,8 +98,8 @@ pub(crate) async fn run(
     })
 }
 
-/// The films, and what becomes of each of them. Deleting what is not there would change nothing, so
-/// a film that was deleted is created again next.
+/// Returns the films with their edits. A delete of a missing item would change nothing, so the edit
+/// after a delete creates the film again.
 fn films(edits: u64) -> Vec<Film> {
     let mut generator = Generator::new(1888);
     let mut films: Vec<Film> = (0..FILMS)
@@ -130,7 +130,7 @@ async fn edit_film(
 ) -> Result<(), String> {
     for state in &film.states {
         write(&place.client, &place.table, &film.key, state.as_ref()).await?;
-        // Nobody listens when the demonstration has failed already.
+        // The receiver is gone if the demonstration has failed already.
         let _ = done.send(());
     }
     Ok(())
@@ -155,7 +155,7 @@ async fn write(
     }
 }
 
-/// Waits until each history is its film's edits, and nothing else.
+/// Waits until each history consists of exactly its film's edits.
 async fn wait_for_histories(
     place: &Place,
     films: &[Film],
@@ -190,7 +190,7 @@ fn is_history_of(film: &Film, versions: &[Version]) -> bool {
         && versions.iter().map(|version| version.number).eq(1..=film.states.len() as u64)
 }
 
-/// Restores version 1 of the first film by an ordinary write, as `weir versions restore` does.
+/// Restores version 1 of the first film by a plain write, as `weir versions restore` does.
 async fn restore(place: &Place, films: &[Film]) -> Result<(), String> {
     let Some(film) = films.first() else { return Ok(()) };
     let versions = reading::versions_of(place, &history_key(&film.key)).await?;
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_edit_changes_something() {
+    fn every_edit_changes_the_film() {
         let films = films(2_000);
         assert_eq!(films.iter().map(|film| film.states.len()).sum::<usize>(), 2_000);
         for film in films {

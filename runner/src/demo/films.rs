@@ -1,7 +1,7 @@
-//! Expiring films into Parquet: writes films, deletes some by hand, lets a day pass, and compares
-//! the archive with what had to expire.
+//! Archive: writes films, deletes some by hand, advances the clock by more than a day, and compares
+//! the archive with the films that expired.
 //!
-//! What has to be in the archive is decided here when the films are made.
+//! This module decides which films expire, independently of the function.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,19 +18,18 @@ use client::attribute::to_sdk_item;
 use client::sdk_error::error_text;
 use local::system::System;
 
-/// How far the clock is advanced, in hours.
+/// Advance of the clock in hours.
 pub(crate) const HOURS: u64 = 26;
-/// Requests that are under way at the same time.
+/// Number of concurrent requests.
 const WRITERS: usize = 32;
-/// How long the archive may lag behind the clock before the demonstration fails.
+/// How long the archive may lag behind the clock.
 const LAG_MAX: Duration = Duration::from_secs(25);
-/// How long the functions may take for what was written before the clock moves: every film is a
-/// version too.
+/// How long the functions may take for the writes before the advance; every film is also a version.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 /// The function that writes the archive.
 const FUNCTION: &str = "ArchiveFunction";
 
-/// What was archived.
+/// Numbers of the report.
 pub(crate) struct Outcome {
     pub(crate) films: u64,
     pub(crate) deleted_by_hand: usize,
@@ -40,7 +39,7 @@ pub(crate) struct Outcome {
     pub(crate) lag: Duration,
 }
 
-/// Writes films, lets time pass, and verifies the archive.
+/// Writes films, advances the clock, and verifies the archive.
 pub(crate) async fn run(
     system: &System,
     films: u64,
@@ -65,7 +64,8 @@ pub(crate) async fn run(
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<_>>()
         .await?;
-    // Retention follows the store's clock too, so the pollers see these records before the day passes.
+    // Retention follows the store's clock too, so the pollers must read these records before the
+    // advance.
     progress.note("films: waiting for the pollers before the clock moves");
     system.wait_until_drained(DRAIN_MAX).await?;
     system.store()?.clock().advance(HOURS * 3600 * 1000);
@@ -114,7 +114,7 @@ async fn delete(client: &Client, table: &str, item: &Item) -> Result<(), String>
         .map_err(|error| format!("a delete was refused: {}", error_text(&error)))
 }
 
-/// Waits until the archive holds exactly what is expected, each item once.
+/// Waits until the archive has every expired film exactly once and no other item.
 async fn wait_for_archive(
     folder: &std::path::Path,
     expected: &BTreeMap<String, u32>,
@@ -133,7 +133,7 @@ async fn wait_for_archive(
         let strange = found.iter().find(|(item, times)| expected.get(*item) != Some(times));
         if let Some((item, times)) = strange {
             return Err(format!(
-                "the archive holds {times} times what should be there once or not at all: {item}"
+                "the archive has {times} rows of an item that should have one or none: {item}"
             ));
         }
         if started.elapsed() > LAG_MAX {

@@ -1,12 +1,12 @@
-//! Seeded data for the demonstration: the same seed gives the same votes and films everywhere.
+//! Seeded data for the demonstration: a seed gives the same votes and films on every machine.
 //!
-//! Pure: it neither writes nor reads anything.
+//! Pure: no input or output.
 
 use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, Number};
 
-/// A small generator of numbers (splitmix64): not secret, only the same everywhere.
+/// A small number generator (splitmix64): reproducible, not cryptographic.
 #[derive(Clone, Debug)]
 pub(crate) struct Generator(u64);
 
@@ -23,16 +23,16 @@ impl Generator {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `bound` (exclusive); 0 when the bound is 0.
+    /// Returns a number from 0 to `bound` (exclusive); 0 if the bound is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
 }
 
-/// Polls that are voted in.
+/// Number of polls.
 pub(crate) const POLLS: u64 = 6;
 
-/// One vote: which counter, which of its slots, how many points.
+/// One vote: its counter, its slot, its points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
     pub(crate) counter: String,
@@ -40,25 +40,25 @@ pub(crate) struct Vote {
     pub(crate) points: i64,
 }
 
-/// The next vote. Some are corrections, which count less than nothing.
+/// Returns the next vote. Some are corrections with negative points.
 pub(crate) fn vote(generator: &mut Generator, slots: u64) -> Vote {
     let poll = generator.below(POLLS);
     let points = if generator.below(20) == 0 { -1 } else { 1 };
     Vote { counter: format!("poll-{poll}"), slot: generator.below(slots), points }
 }
 
-/// What becomes of a film in the demonstration.
+/// The fate of a film in the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Its time comes: TTL deletes it and the archive has it.
+    /// It expires: TTL deletes it, and the archive has it.
     Expires,
-    /// It has a time far away, or none: it stays.
+    /// Its expiry is far away or absent: it stays.
     Stays,
-    /// It is deleted by hand before its time comes: it is in neither place.
+    /// It is deleted by hand before it expires: neither the table nor the archive has it.
     DeletedByHand,
 }
 
-/// The film with a number, and what becomes of it. `now` and `soon` are epoch seconds.
+/// Returns the film with a number, and its fate. `now` and `soon` are seconds since 1970.
 pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) -> (Item, Fate) {
     let fate = match number % 10 {
         0..=3 => Fate::Expires,
@@ -110,8 +110,8 @@ pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) 
     (item, fate)
 }
 
-/// The next edit of a film: what it becomes, or `None` when it is deleted. It always differs from
-/// what the film was, because the number of the edit is in it.
+/// Returns the next state of a film, or `None` for a delete. Every state contains the number of its
+/// edit, so it differs from the previous one.
 pub(crate) fn edit(generator: &mut Generator, key: &Item, number: u64) -> Option<Item> {
     if generator.below(12) == 0 {
         return None;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_gives_the_same() {
+    fn a_seed_is_reproducible() {
         let votes = |seed| {
             let mut generator = Generator::new(seed);
             (0..100).map(|_| vote(&mut generator, 20)).collect::<Vec<_>>()

@@ -1,8 +1,8 @@
-//! `weir demo`: the whole pipe once, on generated data, verified, with an end.
+//! `weir demo`: runs all pipelines once on generated data and verifies their results.
 //!
-//! Everything real: the store, the streams, the function binaries, the S3 endpoint. Each batch is
-//! delivered twice and one function process is killed, because that happens on AWS too.
-//! Writes only below its own folder, which it empties first.
+//! It uses the real store, streams, function binaries and S3 endpoint. Each batch is delivered
+//! twice and function processes are killed, because both happen on AWS. It empties its own folder
+//! first and writes nowhere else.
 
 mod archive_check;
 mod copies;
@@ -25,36 +25,36 @@ use client::output::Output;
 use local::system::{Options, System};
 use template::Stack;
 
-/// What to demonstrate.
+/// Arguments of `weir demo`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir demo\n  weir demo --votes 2000 --films 500\n  weir demo --output json"
 )]
 pub struct DemoArguments {
-    /// Votes to cast
+    /// Number of votes to cast
     #[arg(long, default_value_t = 12_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub votes: u64,
-    /// Films to write, four in ten of which expire
+    /// Number of films to write; four in ten of them expire
     #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub films: u64,
-    /// Edits of films, each of which becomes a version
+    /// Number of edits of films; each becomes a version
     #[arg(long, default_value_t = 1_500, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub edits: u64,
-    /// Order lines that carry the names of products
+    /// Number of order lines that have names of products
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(600..=1_000_000))]
     pub lines: u64,
-    /// Orders to restructure while they are written to
+    /// Number of orders to migrate while they are written to
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub orders: u64,
-    /// Where the demonstration keeps its data; emptied first
+    /// Data folder of the demonstration; emptied first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
 }
 
-/// The file that says that a folder is a demonstration's and may be emptied.
+/// The file that marks a folder as a demonstration's, so that it may be emptied.
 const MARK: &str = "weir-demo";
 
-/// Where the demonstration says what it is doing: a line that changes, on standard error.
+/// Shows the progress: one changing line on standard error.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -68,21 +68,21 @@ impl Progress {
         Self(bar)
     }
 
-    /// One thing of many is done.
+    /// Shows that `done` of `all` steps are complete.
     pub(crate) fn step(&self, what: &str, done: u64, all: u64) {
         self.0.set_message(format!("{what}: {done} of {all}"));
     }
 
-    /// Something else is being done now.
+    /// Shows a text in place of the last one.
     pub(crate) fn note(&self, text: &str) {
         self.0.set_message(text.to_owned());
     }
 }
 
-/// Runs the demonstration and gives the report.
+/// Runs the demonstration and shows the report.
 ///
 /// # Errors
-/// What could not be started, or what is not as it has to be.
+/// What could not be started, or which result is wrong.
 pub async fn run(
     arguments: &DemoArguments,
     output: Output,
@@ -116,10 +116,10 @@ pub async fn run(
     })
 }
 
-/// How long each step took, in the order of the steps.
+/// The duration of each step, in order.
 type Times = Vec<(&'static str, Duration)>;
 
-/// What each part found.
+/// The numbers of each part's report.
 struct Outcome {
     votes: votes::Outcome,
     films: films::Outcome,
@@ -160,7 +160,7 @@ fn empty(directory: &Path) -> Result<(), String> {
         let is_empty = std::fs::read_dir(directory).map_err(failed)?.next().is_none();
         if !ours && !is_empty {
             return Err(format!(
-                "`{}` is not empty and not from an earlier demonstration: choose another --directory",
+                "`{}` is not empty and not from an earlier demonstration: use another --directory",
                 directory.display()
             ));
         }

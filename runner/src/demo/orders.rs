@@ -1,7 +1,7 @@
-//! A table that is restructured while it is written to: orders into one item for each customer and
-//! order, and one for each line, compared with what they have to become.
+//! Migration: restructures a table while it is written to. Orders become one item for each customer
+//! and order, and one for each line; the targets are compared with the expected ones.
 //!
-//! What the targets have to hold is computed here, without the rule.
+//! The expected targets are computed here, without the rule.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,16 +32,16 @@ const SOURCE: &str = "demo-orders";
 const TARGET: &str = "demo-shop";
 const CONTROL: &str = "demo-migrations";
 const NAME: &str = "demo";
-/// Requests that are under way at the same time while the orders are loaded.
+/// Number of concurrent requests while the orders are loaded.
 const WRITERS: usize = 32;
-/// Between two changes of the writer: some hundred per second.
+/// Pause between two changes of the writer: some hundred changes per second.
 const PAUSE: Duration = Duration::from_millis(3);
-/// How long copying and comparing may take before the demonstration fails.
+/// How long copying and comparing may take.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Customers that orders belong to.
+/// Number of customers.
 const CUSTOMERS: u64 = 50;
 
-/// What was restructured.
+/// Numbers of the report.
 pub(crate) struct Outcome {
     pub(crate) orders: u64,
     pub(crate) changes: u64,
@@ -50,10 +50,10 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
 }
 
-/// What the source table holds, by order: the customer and the number of lines.
+/// Content of the source table by order: the customer and the number of lines.
 type Truth = BTreeMap<u64, (u64, u64)>;
 
-/// Writes orders, restructures them while a writer changes them, and compares.
+/// Writes orders, migrates them while a writer changes them, and compares.
 pub(crate) async fn run(
     system: &System,
     orders: u64,
@@ -143,7 +143,7 @@ fn plan() -> Plan {
     }
 }
 
-/// Copies, and kills an instance at work meanwhile.
+/// Copies the orders, and kills a working instance meanwhile.
 async fn migrate_and_kill(
     context: &Context,
     plan: &Plan,
@@ -170,7 +170,7 @@ async fn migrate_and_kill(
     }
 }
 
-/// Changes, adds and deletes orders until it is told to stop.
+/// Changes, adds and deletes orders until `stop` is set.
 async fn write(
     client: &Client,
     generator: &mut Generator,
@@ -198,7 +198,7 @@ async fn write(
     Ok(())
 }
 
-/// The function's own comparison, and then one that knows nothing of the rule.
+/// Runs the function's own comparison, and then one that does not use the rule.
 async fn compare(
     client: &Client,
     context: &Context,
@@ -209,7 +209,7 @@ async fn compare(
     let differences = api::differences(context, NAME, LIMIT).await?;
     if differences > 0 {
         let orders = counted(differences, "order differs", "orders differ");
-        return Err(format!("{orders} from what they became"));
+        return Err(format!("{orders} from their targets"));
     }
     let mut expected: BTreeMap<String, u32> = BTreeMap::new();
     let mut expect = |item: Item| *expected.entry(item_to_string(&item)).or_default() += 1;

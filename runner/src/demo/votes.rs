@@ -1,7 +1,7 @@
-//! Votes into totals: writes votes into slots, while the table's partitions split, waits, and
-//! compares every total with its own count.
+//! Counters: writes votes into slots while the table's partitions split, and compares every total
+//! with the generator's own count.
 //!
-//! The count is kept here while the votes are made, apart from everything that Weir does with them.
+//! The votes are counted here while they are made, independently of the function.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ use client::partitions::split_somewhere;
 use client::sdk_error::error_text;
 use local::system::System;
 
-/// Votes that are under way at the same time.
+/// Number of concurrent votes.
 const VOTERS: usize = 48;
-/// How long the totals may lag behind the last vote before the demonstration fails.
+/// How long the totals may lag behind the last vote.
 const LAG_MAX: Duration = Duration::from_secs(20);
-/// The function that makes the totals.
+/// The function that writes the totals.
 const FUNCTION: &str = "CountersFunction";
 
-/// What was counted.
+/// Numbers of the report.
 pub(crate) struct Outcome {
     pub(crate) votes: u64,
     pub(crate) counters: usize,
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     while writes.try_next().await?.is_some() {
         written += 1;
         progress.step("votes", written, votes);
-        // In the middle of the votes, until it is caught at work.
+        // Retried from the middle of the votes until an instance is caught working.
         if kills == 0 && written > votes / 3 {
             kills += u32::from(system.kill_working_instance(FUNCTION));
         }
@@ -102,7 +102,7 @@ async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<()
         .map_err(|error| format!("a vote was refused: {}", error_text(&error)))
 }
 
-/// Waits until every total is what was counted here, and no total is of anything else.
+/// Waits until every total equals its count, and no other total exists.
 async fn wait_for_totals(
     client: &Client,
     table: &str,

@@ -1,7 +1,7 @@
-//! Local workers: the function `migration` as real processes, with the event source mappings that
-//! AWS would have: the control table's stream, and the stream of each source table.
+//! Local workers: runs the function `migration` as processes on this machine, with the event source
+//! mappings that AWS would have: on the stream of the control table and of each source table.
 //!
-//! Nothing is decided here; stopping and starting again goes on from the checkpoints.
+//! It decides nothing; a restart resumes from the checkpoints.
 
 mod store_clock;
 
@@ -25,17 +25,17 @@ use local::poller::{
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, Status};
 use operations::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 
-/// The bucket of what no retry can help.
+/// The bucket for records that no retry can help.
 const BUCKET: &str = "migration-failures";
-/// Records of a batch of a source table. A batch has one invocation, and what it says about one
-/// target is one write.
+/// Batch size of a source table: large, because an invocation folds the effects for one target into
+/// one write.
 const BATCH_SIZE: usize = 1_000;
 /// Lambda's largest parallelization factor.
 const FACTOR_MAX: usize = 10;
-/// Tasks and nothing else: leases, notes, states and routes are no work.
+/// The filter for tasks that no worker has; leases, notes, states and routes invoke nothing.
 const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]},"aside":{"BOOL":[{"exists":false}]}}}}"#;
 
-/// Local workers that run.
+/// The running function and its mappings.
 pub(crate) struct Host {
     function: Arc<Function>,
     objects: Endpoint,
@@ -44,20 +44,20 @@ pub(crate) struct Host {
     clock: Arc<StoreClock>,
 }
 
-/// A mapping that runs.
+/// A running mapping.
 struct Following {
     table: String,
     shutdown: watch::Sender<bool>,
     status: watch::Receiver<Status>,
-    /// Takes shards that may go on after a gap.
+    /// Takes shards that may continue after a gap.
     accept: mpsc::Sender<ShardId>,
-    /// Why it has ended by itself.
+    /// Why the mapping ended by itself.
     ended: Arc<OnceLock<String>>,
     task: JoinHandle<()>,
 }
 
 impl Host {
-    /// Starts them.
+    /// Starts the function and its mappings.
     ///
     /// # Errors
     /// When the function cannot be built, or a table has no stream.
@@ -79,14 +79,14 @@ impl Host {
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),
-                // As in the template.
+                // The same value as in the template.
                 ("MIMALLOC_ALLOW_THP".to_owned(), "0".to_owned()),
                 ("QUARANTINE_BUCKET".to_owned(), BUCKET.to_owned()),
             ]
             .into(),
             memory_mb: 256,
             timeout: options.timeout,
-            // Tasks, and a shard of each source table at the same time.
+            // Room for tasks, and for a shard of each source table at the same time.
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
@@ -163,14 +163,14 @@ impl Host {
                 Ok(RunEnd::StreamEnded) => "its stream was disabled".to_owned(),
                 Err(error) => error.to_string(),
             };
-            // Nobody else sets it.
+            // Only this task sets it.
             let _ = end.set(why);
         });
         let table = table.to_owned();
         self.mappings.push(Following { table, shutdown, status, accept, ended, task });
     }
 
-    /// Kills a function's process that is at work, as `kill -9` does. Returns false if none was at work.
+    /// Kills a working process of a function, as `kill -9` does. Returns false if none was working.
     pub(crate) fn kill_working_instance(&self) -> bool {
         let is_invoking = |mapping: &Following| {
             mapping.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
@@ -196,12 +196,12 @@ impl LocalWorkers for Host {
             let Following { table, ended, task, status, .. } = mapping;
             if let Some(why) = ended.get() {
                 return Some(Problem::NotFollowed(format!(
-                    "`{table}` is no longer followed: {why}"
+                    "`{table}`: its stream is no longer read: {why}"
                 )));
             }
             if task.is_finished() {
                 return Some(Problem::NotFollowed(format!(
-                    "`{table}` is no longer followed: its mapping failed; report this as a defect"
+                    "`{table}`: its stream is no longer read: its mapping crashed; report this as a defect"
                 )));
             }
             if *table == self.control_table {
@@ -223,19 +223,19 @@ impl LocalWorkers for Host {
 
     fn resume_after_trim(&self, shard: &ShardId) {
         for mapping in self.mappings.iter().filter(|mapping| mapping.table == self.control_table) {
-            // If the channel is full, the shard is found again at the next look.
+            // If the channel is full, the next check finds the shard again.
             let _sent = mapping.accept.try_send(shard.clone());
         }
     }
 
     async fn stop(self: Box<Self>) {
         for mapping in &self.mappings {
-            // A mapping that has ended by itself no longer listens.
+            // A mapping that has ended has no receiver.
             let _ = mapping.shutdown.send(true);
         }
         for mapping in self.mappings {
             if mapping.task.await.is_err() {
-                tracing::warn!("a mapping did not end in order");
+                tracing::warn!("a mapping crashed during shutdown");
             }
         }
         self.function.shutdown().await;
@@ -243,7 +243,7 @@ impl LocalWorkers for Host {
     }
 }
 
-/// The function, as a mapping invokes it.
+/// Invokes the function for a mapping.
 struct Invoker(Arc<Function>);
 
 #[async_trait]
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_hears_of_tasks_that_it_may_take_and_of_no_others() {
+    fn the_filter_passes_only_tasks_without_a_worker() {
         let filter = FilterCriteria::compile(&[TASKS]).unwrap();
         let is_heard = |entry: &str, member: Option<(&str, serde_json::Value)>| {
             let mut image = json!({ "done": { "BOOL": false } });
@@ -284,7 +284,7 @@ mod tests {
         ] {
             assert!(!is_heard(task, Some((name, value))), "{name}");
         }
-        // On Lambda the same is heard.
+        // The template has the same filter.
         assert!(include_str!("../../../template.yaml").contains(TASKS));
     }
 }

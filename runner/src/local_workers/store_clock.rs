@@ -1,5 +1,6 @@
-//! The time of a store, as the mappings of local workers see it: the local store's clock, which may
-//! be frozen and advanced, or the time that DynamoDB's answers told first, and what has passed since.
+//! The time of a store for the mappings of local workers: the local store's clock, which may be
+//! frozen and advanced, or DynamoDB's clock, read once from an answer and continued by this
+//! machine's.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -7,17 +8,17 @@ use std::time::{Duration, Instant};
 use client::endpoint::{self, ClockReading};
 use locks::Mutex;
 
-/// How often the store is asked. A leap of its clock is seen so late, which is far less than what
-/// hangs on it: ages of records, in hours.
+/// Interval at which the store's clock is read. An advance is seen that late, which does not matter
+/// for ages of records in hours.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// A store's clock.
+/// The clock of a store.
 pub(super) struct StoreClock {
     last: Mutex<Reading>,
     is_local: bool,
 }
 
-/// What a clock showed, and when that was seen.
+/// A reading of a clock, and when it was taken.
 #[derive(Clone, Copy)]
 struct Reading {
     now_ms: i64,
@@ -26,7 +27,7 @@ struct Reading {
 }
 
 impl StoreClock {
-    /// Follows a store's clock as long as anybody has it.
+    /// Follows a store's clock until the last reference is dropped.
     pub(super) async fn follow(endpoint: &str) -> Arc<Self> {
         let asked = endpoint::read_clock(endpoint).await;
         let is_local = asked.is_some();
@@ -45,12 +46,12 @@ impl StoreClock {
         clock
     }
 
-    /// Whether it is that of a local store.
+    /// Returns whether this is a local store's clock.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Milliseconds since 1970.
+    /// Returns milliseconds since 1970.
     pub(super) fn now_ms(&self) -> i64 {
         self.last.lock().now_ms()
     }
@@ -72,7 +73,8 @@ async fn keep(endpoint: String, clock: Weak<StoreClock>) {
         tokio::time::sleep(ASK_EVERY).await;
         let asked = endpoint::read_clock(&endpoint).await;
         let Some(clock) = clock.upgrade() else { return };
-        // A store that does not answer is on its way down or up; its clock goes on meanwhile.
+        // A store that does not answer is stopping or starting; its clock continues from the last
+        // reading.
         if let Some(asked) = asked {
             *clock.last.lock() = reading(asked);
         }

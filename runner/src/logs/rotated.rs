@@ -1,19 +1,19 @@
-//! A log file and the one before it, read on while whoever writes puts the file aside and begins anew.
+//! Reads a log file and its predecessor while the writer rotates them.
 //!
-//! `NAME.log` becomes `NAME.log.1`, in place of the one before. A file that is open stays the one that
-//! it was, so what was written to it last is read from it, and then its successors. What the lines say
-//! is not looked at.
+//! A rotation renames `NAME.log` to `NAME.log.1`, which replaces the file before. The reader keeps
+//! its open file, reads it to the end, and continues with its successors. It does not parse the
+//! lines.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The log of a function, up to where it was read.
+/// A log of a function and the position up to which it is read.
 #[derive(Debug)]
 pub(super) struct RotatedLog {
     path: PathBuf,
-    /// What is read before the file that stands under the name: the one before it, if it is there.
+    /// The predecessor of the current file, if it exists; read first.
     before: Option<Opened>,
     current: Opened,
 }
@@ -21,14 +21,14 @@ pub(super) struct RotatedLog {
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// The device and the number of the file there: a name may come to stand for another one.
+    /// Device and inode: they tell whether the name refers to another file.
     identity: (u64, u64),
-    /// Up to here its lines were given.
+    /// Number of bytes whose lines were returned.
     read: u64,
 }
 
 impl Opened {
-    /// Opens a file; `None` if there is none.
+    /// Opens a file; `None` if it does not exist.
     fn at(path: &Path) -> io::Result<Option<Self>> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -39,13 +39,13 @@ impl Opened {
         Ok(Some(Self { file, identity: (metadata.dev(), metadata.ino()), read: 0 }))
     }
 
-    /// What was written since the last time; from the beginning if the file was cut. A line that is not
-    /// whole is left for later, unless nobody writes to the file any more.
+    /// Returns what was written since the last call; everything, if the file was truncated. An
+    /// incomplete last line is left for later, unless the file is over.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
         }
-        // No more than there is now: who writes without pause must not keep the one who reads.
+        // Reads up to the current length only, so that a busy writer cannot keep the reader here.
         let length = self.file.metadata()?.len();
         self.file.seek(SeekFrom::Start(self.read))?;
         let mut bytes = Vec::new();
@@ -60,20 +60,20 @@ impl Opened {
 }
 
 impl RotatedLog {
-    /// Opens a log at the beginning of the file before it.
+    /// Opens a log at the beginning of its predecessor.
     ///
     /// # Errors
-    /// When there is no such log.
+    /// When the log does not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // In this order: a file that is put aside meanwhile is found under its other name then, and
+        // In this order: if the file is rotated in between, it is found under its other name and
         // read once.
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })
     }
 
-    /// The lines that are there, and none that are written meanwhile: this ends however much is written.
-    /// A file that stands under the name since it was opened is not looked at.
+    /// Returns the lines that exist now, and none of a file that replaces the current one
+    /// meanwhile. So it ends under any load of the writer.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -81,7 +81,7 @@ impl RotatedLog {
         let mut bytes = self.before.take().map_or(Ok(Vec::new()), |mut it| it.take(true))?;
         let successor = Opened::at(&self.path)?;
         let is_over = successor.is_some_and(|other| other.identity != self.current.identity);
-        // A line that broke off stands alone.
+        // An incomplete line ends here.
         if bytes.last().is_some_and(|last| *last != b'\n') {
             bytes.push(b'\n');
         }
@@ -89,8 +89,7 @@ impl RotatedLog {
         Ok(bytes)
     }
 
-    /// The next lines, whole; none if there are no more by now. What is written while it is read comes
-    /// the next time.
+    /// Returns the next complete lines; none, if there are none yet.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -101,8 +100,8 @@ impl RotatedLog {
                 return Ok(bytes);
             }
         }
-        // Looked at before the file is read: once another one stands under its name, nobody writes to
-        // it. A name that is not there for a moment comes back.
+        // Checked before the file is read: once another file has its name, the writer is done with
+        // it. The name may be missing for a moment during a rotation.
         let successor = Opened::at(&self.path)?;
         let successor = successor.filter(|other| other.identity != self.current.identity);
         let bytes = self.current.take(successor.is_some())?;
@@ -118,7 +117,7 @@ impl RotatedLog {
     }
 }
 
-/// The file before `newer`, which stands or stood under this name.
+/// Returns the predecessor of `newer`, which has or had this name.
 fn older(path: &Path, newer: &Opened) -> io::Result<Option<Opened>> {
     let older = Opened::at(&path.with_extension("log.1"))?;
     Ok(older.filter(|older| older.identity != newer.identity))
@@ -138,7 +137,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// As the one who writes does it.
+    /// Rotates like the writer.
     fn rotate(path: &Path) {
         fs::rename(path, path.with_extension("log.1")).unwrap();
         append(path, "");
@@ -172,7 +171,7 @@ mod tests {
             assert_eq!(text(&mut log), new);
             assert_eq!(text(&mut log), "");
         }
-        // Two of them between two looks.
+        // Two rotations between two reads.
         append(&path, "first\n");
         rotate(&path);
         append(&path, "second\n");
@@ -181,25 +180,25 @@ mod tests {
         assert_eq!(text(&mut log), "first\nsecond\n");
         append(&path, "rd\n");
         assert_eq!(text(&mut log), "third\n");
-        // A line that broke off, as where the disk was full, ends with its file.
+        // An incomplete line, as on a full disk, ends with its file.
         append(&path, "broke off");
         assert_eq!(text(&mut log), "");
         rotate(&path);
         assert_eq!(text(&mut log), "broke off");
-        // Somebody emptied it.
+        // The file was truncated.
         append(&path, "1\n2\n");
         assert_eq!(text(&mut log), "1\n2\n");
         fs::write(&path, "3\n").unwrap();
         assert_eq!(text(&mut log), "3\n");
     }
 
-    /// While lines are written and files put aside, at any moment.
+    /// Lines are written and files rotated at any moment.
     #[test]
-    fn a_log_that_is_written_meanwhile_is_read_whole() {
+    fn a_log_that_is_written_concurrently_is_read_completely() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.log");
         append(&path, "");
-        // No file is put away for good before it was begun to be read.
+        // No file is rotated away before the reader has begun it.
         let (of_writer, seen) = (path.clone(), Arc::new(AtomicUsize::new(0)));
         let of_reader = Arc::clone(&seen);
         let writer = std::thread::spawn(move || {
@@ -225,9 +224,10 @@ mod tests {
         assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
     }
 
-    /// What is written after it was opened to the file that was put aside is read, its successor is not.
+    /// Returns what was written to the file after it was opened and rotated, and nothing of its
+    /// successor.
     #[test]
-    fn what_is_there_is_read_once() {
+    fn read_once_returns_the_lines_that_exist() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.log");
         append(&path.with_extension("log.1"), "older\nbroke off");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_not_there_is_an_error() {
+    fn a_missing_log_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         assert!(RotatedLog::open(folder.path().join("f.log")).is_err());
     }

@@ -1,7 +1,7 @@
-//! What keeps a `weir up` that runs from writing down what it does: as its status says it, or because
-//! that is not written any more.
+//! What prevents a running `weir up` from writing its status or its journal: the reason in its
+//! status, or the age of the status.
 //!
-//! Whether a `weir up` runs is not looked at here.
+//! It does not check whether a `weir up` runs.
 
 use std::path::Path;
 
@@ -9,29 +9,30 @@ use serde_json::Value;
 
 use super::{FILE, machine_ms, read};
 
-/// How old a status may be, in milliseconds: it is written twice a second, on a busy machine less often.
+/// The maximum age of a status in milliseconds. It is written twice a second, on a busy machine
+/// less often.
 const AGE_MS_MAX: i64 = 10_000;
 
-/// What hinders the `weir up` that runs on a data folder, and what to do about it.
+/// Returns what prevents the `weir up` of a data folder from writing, and how to fix it.
 pub(crate) fn now(directory: &Path) -> Option<String> {
     of(read(directory).as_ref(), directory, machine_ms())
 }
 
-/// The same, of a status that was read at this time by the machine's clock.
+/// Checks a status that was read at `now_ms` by this machine's clock.
 fn of(status: Option<&Value>, directory: &Path, now_ms: i64) -> Option<String> {
     let file = directory.join(FILE);
     let file = file.display();
     let advice = "make room on its disk, or let the user of `weir up` write there";
     let Some(status) = status else {
         return Some(format!(
-            "`weir up` has not written `{file}` yet: it has only begun, or it cannot write; {advice}"
+            "`weir up` has not written `{file}` yet: it has just started, or it cannot write; {advice}"
         ));
     };
     let taken_ms = status.get("taken_ms").and_then(Value::as_i64).unwrap_or(now_ms);
     if now_ms.saturating_sub(taken_ms) > AGE_MS_MAX {
         let taken = jiff::Timestamp::from_millisecond(taken_ms).unwrap_or_default();
         return Some(format!(
-            "`weir up` runs and has not written `{file}` since {taken:.0}, so what is said here is from then: {advice}"
+            "`weir up` runs and has not written `{file}` since {taken:.0}, so this shows the state of that time: {advice}"
         ));
     }
     status.get("journal_fault").and_then(Value::as_str).map(str::to_owned)
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_written_is_said_with_what_to_do() {
+    fn an_old_status_is_reported_with_a_fix() {
         let fault = "the journal cannot be written";
         for (status, expected) in [
             (None, Some("has not written `up/status.json` yet")),

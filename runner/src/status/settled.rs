@@ -1,39 +1,40 @@
-//! Whether a system has nothing left to do: the rule behind `weir status --exit-code`.
+//! Decides whether a system has nothing left to do: the rule of `weir status --exit-code`.
 //!
-//! One look is not enough. What was written a moment ago is not read yet, and what a function made
-//! of it goes through another stream. So two looks have to agree: at the first one nothing waits; at
-//! the second one every shard was read to its end after the first, and nothing came.
+//! One status is not enough. Recent writes are not read yet, and what functions write because of
+//! them goes through another stream. So two statuses have to agree: in the first one no record
+//! waits; by the second one every shard was read to its end after the first, and no new record
+//! came.
 //!
-//! Nothing is read from a disk here, and nobody waits.
+//! Pure: it reads no file and does not wait.
 
 use serde_json::Value;
 
 use super::list;
 
-/// What a look says.
+/// The result of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// It tells of a time before the question, or shards were not read since the look before.
+    /// The status is older than the question, or not every shard was read since the status before.
     TooEarly,
-    /// Nothing waited then, and nothing came since.
+    /// No record waited then, and none came since.
     Settled,
 }
 
-/// The looks that were taken so far.
+/// The comparison of statuses so far.
 #[derive(Debug)]
 pub(super) struct Settling {
     asked_ms: i64,
-    /// The first look: its tick, and the records that were read by then.
+    /// The first status: its tick, and the number of records read by then.
     first: Option<(u64, u64)>,
 }
 
 impl Settling {
-    /// Begins at a time of the machine's clock, in milliseconds since 1970.
+    /// Starts at a time of this machine's clock, in milliseconds since 1970.
     pub(super) fn asked_at(asked_ms: i64) -> Self {
         Self { asked_ms, first: None }
     }
 
-    /// Takes a look at a status in which nothing waits.
+    /// Compares a status in which no record waits with the first one.
     pub(super) fn look(&mut self, status: &Value) -> Look {
         let number = |name: &str| status.get(name).and_then(Value::as_u64);
         let taken = status.get("taken_ms").and_then(Value::as_i64);
@@ -56,7 +57,7 @@ impl Settling {
         Look::Settled
     }
 
-    /// The mappings whose shards were not read since the first look, by name.
+    /// Returns the names of the mappings with shards that were not read since the first status.
     pub(super) fn unread<'s>(&self, status: &'s Value) -> Vec<&'s str> {
         let Some((first, _)) = self.first else { return Vec::new() };
         let unread = list(status, "mappings").iter().filter(|it| !is_read_after(it, first));
@@ -64,14 +65,14 @@ impl Settling {
     }
 }
 
-/// Every record that was read since the system began.
+/// Returns the number of records read since the system started.
 fn read(status: &Value) -> u64 {
     let of = |mapping: &Value| mapping.pointer("/totals/read").and_then(Value::as_u64);
     list(status, "mappings").iter().filter_map(of).sum()
 }
 
-/// Whether each shard was read to its end by a read that was asked for at the tick or later, or is
-/// over, with the shards that follow it known.
+/// Returns whether each shard was read to its end by a request from the tick or later, or has ended
+/// and its children are known.
 fn is_read_after(mapping: &Value, tick: u64) -> bool {
     let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
     list(mapping, "shards").iter().all(|shard| {
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn two_looks_have_to_agree_and_both_are_after_the_question() {
+    fn two_statuses_after_the_question_have_to_agree() {
         let mut settling = Settling::asked_at(100);
         let looks = [
             (status(99, 10, &[(10, 1), (10, 0)]), Look::TooEarly, "from before the question"),
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_over_waits_for_its_child() {
+    fn an_ended_shard_waits_for_its_children() {
         let over =
             |lacks_child: bool| json!({"shards": [{"state": "done", "lacks_child": lacks_child}]});
         assert!(is_read_after(&over(false), 1));

@@ -1,7 +1,7 @@
-//! `weir streams explain`: why a function did, or did not, run for a record.
+//! `weir streams explain`: why a function ran, or did not run, for a record.
 //!
-//! The journal says what was tried; the stream, when it can be reached, what the record is. Where
-//! neither reaches back far enough, that is said.
+//! The journal has the attempts, the stream has the record. If neither reaches back far enough, the
+//! answer says so.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use local::journal::{Attempt, History, Reader, history_of, newest_record};
 use mapping::{Record, SequenceNumber};
 use operations::item_key;
 
-/// Which record.
+/// Arguments of `weir streams explain`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir streams explain 1000000000000002400005 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
@@ -34,10 +34,10 @@ pub struct ExplainArguments {
     /// The newest record
     #[arg(long)]
     pub last: bool,
-    /// The newest record of the item with this key, in plain or DynamoDB JSON
+    /// The newest record of the item with this key (plain or DynamoDB JSON)
     #[arg(long, value_name = "KEY", requires = "table", conflicts_with = "last")]
     pub key: Option<String>,
-    /// Of this table only
+    /// Only records of this table
     #[arg(long)]
     pub table: Option<String>,
     /// The data folder of `weir up` [default: the running one's, or .weir/up]
@@ -48,37 +48,38 @@ pub struct ExplainArguments {
 }
 
 impl ExplainArguments {
-    /// The store that the journal is of: that of the `weir up` which writes it, whatever the
-    /// environment says, unless a flag names another. `None` when that one does not run.
+    /// Returns the endpoint of the store to which the journal belongs: that of the flag, or of the
+    /// `weir up` that writes the journal. The environment does not matter. `None` if that `weir up`
+    /// does not run.
     ///
     /// # Errors
-    /// When the flag names no address.
+    /// When the flag is not an address.
     fn store(&self, running: Option<&Running>) -> Result<Option<String>, String> {
         if let Some(url) = &self.endpoint.endpoint {
             return endpoint::checked(url, "--endpoint").map(Some);
         }
         let Some(running) = running else { return Ok(None) };
         let own = running.store().map(str::to_owned);
-        // An earlier version did not say where DynamoDB is, and then the environment does.
+        // An earlier version did not write DynamoDB's address; then the environment has it.
         Ok(own.or_else(|| endpoint::find(None).ok()))
     }
 }
 
-/// Losses that are named where a record is nowhere.
+/// Number of gaps that are shown when a record is not found.
 const GAPS_SHOWN: usize = 3;
 
-/// A record that still is in a stream.
+/// A record that a stream still has.
 struct Found {
     table: String,
     shard: String,
     record: Record,
 }
 
-/// Why there is a record's journal, and not the record.
+/// Why the record itself is missing, while its journal may exist.
 enum NotFound {
-    /// All streams were asked.
+    /// Every stream was read.
     Gone,
-    /// Not every stream could be asked; why not.
+    /// Why not every stream could be read.
     NotAsked(String),
 }
 
@@ -104,7 +105,8 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
     let wanted = wanted(arguments, endpoint, open).await?;
-    // Before the journal: of what is over by this state, the journal then has the end too.
+    // Read before the journal, so that the journal has the outcome of every attempt that this
+    // status counts as over.
     let is_known = running.is_some() || endpoint.is_some();
     let status = status::read(&directory).filter(|_| is_known);
     let history = history_of(open()?, &wanted);
@@ -147,16 +149,16 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     Ok(Exit::Done)
 }
 
-/// Why no stream was asked.
+/// Returns why no stream was read.
 fn not_asked(is_running: bool) -> &'static str {
     if is_running {
-        "the `weir up` here is on AWS and does not say where: name its endpoint with --endpoint, so that its streams can be asked"
+        "the `weir up` here uses AWS, but its endpoint is unknown, so no stream was searched: name it with --endpoint"
     } else {
-        "no `weir up` was found here that runs on this data folder, so no stream could be asked"
+        "no `weir up` runs on this data folder, so no stream was searched"
     }
 }
 
-/// Where records were lost unread, as far as the journal says: one that nobody has may be among them.
+/// Returns the gaps in the journal: a record that cannot be found may be in one.
 fn lost(history: &History) -> String {
     let gaps = history.gaps.iter().map(|gap| {
         format!(
@@ -173,7 +175,7 @@ fn lost(history: &History) -> String {
     }
 }
 
-/// The record that is meant.
+/// Returns the sequence number of the record that the arguments select.
 async fn wanted(
     arguments: &ExplainArguments,
     endpoint: Option<&str>,
@@ -185,7 +187,7 @@ async fn wanted(
     let table = arguments.table.as_deref();
     if let Some((key, table)) = arguments.key.as_deref().zip(table) {
         let key = item_key::parse(key)?;
-        let endpoint = endpoint.ok_or("nothing is running, so the stream could not be asked for the records of an item: start `weir up`, or name a record by its number")?;
+        let endpoint = endpoint.ok_or("`weir up` does not run, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
         return newest::of_item(endpoint, table, &key).await;
     }
     if let Some(sequence) = newest::of_streams(endpoint, table).await {
@@ -193,7 +195,7 @@ async fn wanted(
     }
     newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
         Some(table) => format!(
-            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` shows the tables that have a stream"
+            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
         ),
         None => "no record was seen yet: write an item to a table with a stream".to_owned(),
     })
@@ -254,7 +256,7 @@ fn text(
         text.push_str(line.trim_end());
         text.push('\n');
         for attempt in &verdict.attempts {
-            // Where a batch was cut in parts, the part without the record is shown as the other.
+            // After a bisect, the part without the record is marked.
             let depth = depth(attempt, &verdict.attempts);
             let other = if attempt.place.is_some() { "" } else { " (another part)" };
             let indent = "  ".repeat(depth + 1);
@@ -269,7 +271,7 @@ fn text(
         }
         if verdict.missed > 0 {
             text.push_str(&format!(
-                "{stem}  the journal misses {} of this mapping\n",
+                "{stem}  the journal lacks {} of this mapping\n",
                 reports(verdict.missed)
             ));
         }
@@ -280,7 +282,7 @@ fn text(
     text
 }
 
-/// How often the batch was cut before this attempt: the larger sizes among the attempts before.
+/// Returns the number of bisects before this attempt: the larger sizes among earlier attempts.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: std::collections::BTreeSet<usize> = all
         .iter()
@@ -303,13 +305,10 @@ fn suggest(verdicts: &[Verdict]) {
         if let Some(key) = verdict.failure_object.as_ref().filter(|_| verdict.outcome != REDRIVEN) {
             output::next(&[(
                 &format!("weir streams redrive {}", output::shell_word(key)),
-                "invoke the function with them again",
+                "invoke the function with its records again",
             )]);
         } else if !verdict.attempts.is_empty() {
-            output::next(&[(
-                &format!("weir logs {}", verdict.function),
-                "what the function wrote",
-            )]);
+            output::next(&[(&format!("weir logs {}", verdict.function), "the function's log")]);
         }
     }
 }
@@ -327,8 +326,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Looks for a record by its number as it was given, then without zeros before it: with those the
-/// archive writes numbers, so that they sort as texts.
+/// Searches for a record by its number as given, then without leading zeros, which the archive
+/// writes so that numbers sort as texts.
 async fn find_either(
     endpoint: &str,
     sequence: &str,
@@ -343,7 +342,7 @@ async fn find_either(
     }
 }
 
-/// Looks for a record in the streams: in those of its mappings first.
+/// Searches the streams for a record, those of its mappings first.
 async fn find(
     endpoint: &str,
     sequence: &str,

@@ -1,4 +1,4 @@
-//! `weir streams`: what is in the streams, and what became of each record.
+//! `weir streams`: shows streams and explains what happened to each record.
 
 mod explain;
 mod listing;
@@ -18,7 +18,7 @@ pub use self::explain::ExplainArguments;
 pub use self::redrive::RedriveArguments;
 pub use self::tail::TailArguments;
 
-/// What to do with streams.
+/// Arguments of `weir streams`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir streams ls\n  weir streams tail movies --from trim-horizon --no-follow\n  weir streams explain --last\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/…"
@@ -29,7 +29,7 @@ pub struct StreamsArguments {
     pub action: StreamsAction,
 }
 
-/// Which endpoint an action asks.
+/// The endpoint flag of an action.
 #[derive(Clone, Debug, Args)]
 pub struct EndpointFlag {
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
@@ -43,7 +43,7 @@ impl EndpointFlag {
     }
 }
 
-/// What to do with streams.
+/// Actions of `weir streams`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StreamsAction {
     /// List the streams
@@ -52,13 +52,13 @@ pub enum StreamsAction {
     Shards(ShardsArguments),
     /// Show records as they are written
     Tail(TailArguments),
-    /// Say what became of a record: filters, batches, attempts, outcome
+    /// Explain what happened to a record: filters, batches, attempts, outcome
     Explain(ExplainArguments),
     /// Invoke the function again with the records of a failure object
     Redrive(RedriveArguments),
 }
 
-/// Which stream.
+/// Arguments of `weir streams shards`.
 #[derive(Clone, Debug, Args)]
 pub struct ShardsArguments {
     /// The table
@@ -67,10 +67,10 @@ pub struct ShardsArguments {
     endpoint: EndpointFlag,
 }
 
-/// Carries it out.
+/// Runs the action.
 ///
 /// # Errors
-/// What cannot be reached, or is not there.
+/// What cannot be reached, or does not exist.
 pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit, String> {
     match &arguments.action {
         StreamsAction::Ls(endpoint) => listing::list(&endpoint.find()?, output).await,

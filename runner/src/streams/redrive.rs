@@ -1,7 +1,7 @@
-//! `weir streams redrive`: the function again, with the records of a failure object.
+//! `weir streams redrive`: invokes a function again with the records of a failure object.
 //!
-//! The function sees the same records as the first time, so what it had done already stays as it
-//! is. The object is kept: whether it may go is for a person to say.
+//! The function gets the same records as before, and its effects are idempotent. The failure object
+//! is kept; the operator decides when to delete it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use client::shards::{self, Place, Refusal, Start};
 use local::journal::{MappingFacts, Reader, history_of, records_between};
 use mapping::{self, Answer, FilterCriteria, Record, SequenceNumber, read_answer};
 
-/// Pages that are read at most to find the records again: a batch has up to 10,000.
+/// Maximum number of pages to find the records again; a batch has up to 10,000 records.
 const PAGES_MAX: usize = 1_000;
 
-/// Pages without a record in a row after which no more is expected: a shard of DynamoDB's has stretches
-/// of time without any.
+/// Number of consecutive empty pages that end the search: a shard in DynamoDB has periods without
+/// records.
 const EMPTY_PAGES_MAX: usize = 50;
 
-/// Which failure object.
+/// Arguments of `weir streams redrive`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n\nExit codes: 0 the function has done all records, 1 it has not, 4 the records are no longer there"
+    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n\nExit codes: 0 the function processed all records, 1 it failed, 4 the stream no longer has the records"
 )]
 pub struct RedriveArguments {
     /// The key in a bucket, s3://BUCKET/KEY, or a file
     pub object: String,
-    /// Show what would be delivered, and invoke nothing
+    /// Show the records without invoking the function
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -51,14 +51,14 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     let running = Running::read()?;
     let text = read_object(&running, &arguments.object).await?;
     let document: Value = serde_json::from_slice(&text)
-        .map_err(|error| format!("`{}` is no failure object: {error}", arguments.object))?;
+        .map_err(|error| format!("`{}` is not a failure object: {error}", arguments.object))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
         .ok_or_else(|| {
-            format!("`{}` is no failure object: it names no function", arguments.object)
+            format!("`{}` is not a failure object: it names no function", arguments.object)
         })?;
     let mapping = Mapping::of(&running, &document);
     let records = match document.get("payload") {
@@ -89,7 +89,7 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     let (outcome, done) = if invoked.failed {
         ("failed".to_owned(), 0)
     } else {
-        // A mapping that the journal does not know is taken for one that reports its failures.
+        // Without the journal, the mapping is assumed to report its failures.
         let reports = mapping.is_none_or(|mapping| mapping.facts.report_batch_item_failures);
         match read_answer(&invoked.body, reports, &places) {
             Answer::Complete => ("done".to_owned(), count),
@@ -104,12 +104,12 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     if exit != Exit::Done {
         output::say(&String::from_utf8_lossy(&invoked.body));
         let logs = format!("weir logs {name} --request {}", invoked.request_id);
-        output::next(&[(&logs, "what the function wrote")]);
+        output::next(&[(&logs, "the function's log")]);
     }
     Ok(exit)
 }
 
-/// The time of the store, as all that is told beside it; on AWS this machine's.
+/// Returns the store's time in milliseconds, like all times in the journal; on AWS this machine's.
 async fn now_ms(running: &Running) -> i64 {
     let clock = match running.dynamodb.as_str() {
         "" => None,
@@ -118,7 +118,7 @@ async fn now_ms(running: &Running) -> i64 {
     clock.map_or_else(|| jiff::Timestamp::now().as_millisecond(), |clock| clock.now_ms)
 }
 
-/// Notes for `weir streams explain` and `weir status` what was done.
+/// Records the redrive for `weir streams explain` and `weir status`.
 async fn note(
     running: &Running,
     document: &Value,
@@ -139,11 +139,11 @@ async fn note(
         done,
     };
     if let Err(error) = redrives::note(&running.directory, &redrive) {
-        output::say(&format!("`weir streams explain` will not know of this: {error}"));
+        output::say(&format!("cannot record this redrive for `weir streams explain`: {error}"));
     }
 }
 
-/// The object's bytes, from a file or a bucket.
+/// Reads the object's bytes from a file or a bucket.
 async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String> {
     if Path::new(object).is_file() {
         return std::fs::read(object).map_err(|error| format!("cannot read `{object}`: {error}"));
@@ -160,13 +160,16 @@ async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String>
     }
     let known = running.buckets.join(", ");
     if let Some(bucket) = buckets.first().filter(|bucket| !running.buckets.contains(bucket)) {
-        return Err(format!("there is no bucket `{bucket}` here; the template has {known}"));
+        return Err(format!("no bucket `{bucket}`; the template has {known}"));
     }
-    Err(format!("there is no file and no object `{object}` in the buckets {}", buckets.join(", ")))
+    Err(format!(
+        "no file `{object}`, and no object of that name in the buckets {}",
+        buckets.join(", ")
+    ))
 }
 
 fn of_payload(payload: &Value) -> Result<Records, String> {
-    // Lambda writes the event as a text in the object.
+    // Lambda writes the event into the object as a JSON string.
     let event = payload.as_str().map_or_else(|| payload.to_string(), str::to_owned);
     let parsed: Value = serde_json::from_str(&event)
         .map_err(|error| format!("the payload is not JSON: {error}"))?;
@@ -181,10 +184,10 @@ fn of_payload(payload: &Value) -> Result<Records, String> {
     Ok(Records { event: Bytes::from(event), sequences })
 }
 
-/// Why records cannot be delivered again that the stream no longer has.
-const GONE: &str = "not all of its records are in the stream any more (it keeps them for 24 hours)";
+/// Why trimmed records cannot be delivered again.
+const GONE: &str = "the stream no longer has all of its records (it keeps them for 24 hours)";
 
-/// Reads the records again by shard and sequence numbers, or says why that cannot be.
+/// Reads the records again by shard and sequence numbers, or returns why that is impossible.
 async fn from_stream(
     running: &Running,
     document: &Value,
@@ -200,9 +203,9 @@ async fn from_stream(
     let (first, last) = (text("startSequenceNumber")?, text("endSequenceNumber")?);
     let count = info.get("batchSize").and_then(Value::as_u64).unwrap_or_default();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let store = running.store().ok_or(
-        "the `weir up` here is on AWS and does not say where its streams are: start it again",
-    )?;
+    let store = running
+        .store()
+        .ok_or("the `weir up` here uses AWS, but its endpoint is unknown: restart it")?;
     let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
@@ -216,7 +219,7 @@ async fn from_stream(
             Err(Refusal::Trimmed) => return Ok(Err(GONE.to_owned())),
             Err(refusal) => return Err(refusal.to_string()),
         };
-        // A page may be empty and others follow.
+        // A page may be empty although more follow.
         empty = if page.is_empty() { empty + 1 } else { 0 };
         let is_behind = page.last().is_some_and(|record| record.sequence >= end);
         records.extend(page.into_iter().filter(|record| record.sequence <= end));
@@ -233,8 +236,8 @@ async fn from_stream(
     }))
 }
 
-/// The records of a batch among all from its first to its last one: those that the journal names, or
-/// as many as there must be that pass the filter.
+/// Selects the records of a batch from those between its first and its last one: those that the
+/// journal names, or all that pass the filter if they are `count`.
 fn of_batch(
     mut records: Vec<Record>,
     batch: Option<&[String]>,
@@ -250,7 +253,7 @@ fn of_batch(
     }
     if records.len() > count {
         return Err(format!(
-            "the stream has {} records from its first to its last one, of which {count} were in the batch; \
+            "the stream has {} records between its first and its last one, and {count} were in the batch; \
              the journal no longer says which",
             records.len()
         ));
@@ -258,7 +261,7 @@ fn of_batch(
     if records.len() < count { Err(GONE.to_owned()) } else { Ok(records) }
 }
 
-/// The mapping that gave the records up, as the journal knows it.
+/// The mapping that discarded the records, from the journal.
 struct Mapping {
     name: String,
     facts: MappingFacts,
@@ -280,7 +283,7 @@ impl Mapping {
         FilterCriteria::compile(&self.facts.filters).unwrap_or_default()
     }
 
-    /// The sequence numbers of the batch that begins and ends so.
+    /// Returns the sequence numbers of the batch with these ends.
     fn batch(
         &self,
         running: &Running,
@@ -301,7 +304,7 @@ fn journal(running: &Running) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Records 10 to 15 of one shard; what has an even number passes the filter.
+    /// Records 10 to 15 of one shard; even numbers pass the filter.
     fn records() -> Vec<Record> {
         let record = |number: u32| {
             let sequence = SequenceNumber::parse(&number.to_string()).unwrap();
@@ -312,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_what_the_journal_names_or_what_passes() {
+    fn a_batch_consists_of_the_journals_records_or_of_those_that_pass() {
         let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let batch = ["10", "14"].map(str::to_owned);
         let gone = ["10", "14", "18"].map(str::to_owned);
-        let more = "the stream has 3 records from its first to its last one, of which 2 were in the batch; the journal no longer says which";
+        let more = "the stream has 3 records between its first and its last one, and 2 were in the batch; the journal no longer says which";
         let cases = [
             (Some(&batch[..]), 2, Ok("10 14")),
             (Some(&gone[..]), 3, Err(GONE)),

@@ -1,7 +1,7 @@
-//! What was redriven by hand, and how much of what was given up that is. It stands in a file of its own,
-//! because only `weir up` writes the journal. The format is in docs/formats/journal.md.
+//! A file of redrives, and how many discarded records they cover. It is a separate file, because
+//! only `weir up` writes the journal. docs/formats/journal.md has the format.
 //!
-//! It is a memory for people: a redrive that cannot be noted was made all the same.
+//! It only informs people: a redrive that cannot be recorded still takes place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -12,31 +12,31 @@ use serde::{Deserialize, Serialize};
 
 use local::journal::{Entry, Reader, is_between};
 
-/// Bytes of the file after which the next redrive begins a new one; the one before is kept. A redrive
-/// of the largest batch, 10,000 records, takes 240 KB.
+/// Size in bytes at which the next redrive rotates the file; one predecessor is kept. A redrive of
+/// the largest batch, 10,000 records, takes 240 KB.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// One redrive: a function was invoked again with records that were given up.
+/// One redrive: a function was invoked again with discarded records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Redrive {
-    /// When, in milliseconds since 1970, by the store's clock.
+    /// Time in milliseconds since 1970, by the store's clock.
     pub(super) at_ms: i64,
     /// The function's name.
     pub(super) function: String,
-    /// The stream's ARN, if the failure object says it.
+    /// The stream's ARN, if the failure object has it.
     #[serde(default)]
     pub(super) stream: Option<String>,
-    /// The shard, if the failure object says it; lines of older versions do not.
+    /// The shard, if the failure object has it; lines of older versions lack it.
     #[serde(default)]
     pub(super) shard: Option<String>,
-    /// The sequence numbers of the records, in their order.
+    /// The sequence numbers of the records, in order.
     pub(super) sequences: Vec<String>,
-    /// Records at the beginning that the function has done.
+    /// Number of leading records that the function processed.
     pub(super) done: usize,
 }
 
 impl Redrive {
-    /// Whether a record was done; `None` if it was not among those that were redriven.
+    /// Returns whether a record was processed; `None` if it was not redriven.
     pub(super) fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
         let is_own =
             self.function == function && self.stream.as_deref().is_none_or(|own| own == stream);
@@ -49,7 +49,7 @@ fn paths(directory: &Path) -> [PathBuf; 2] {
     ["redrives.old.ndjson", "redrives.ndjson"].map(|name| directory.join(name))
 }
 
-/// Notes a redrive.
+/// Appends a redrive.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -58,28 +58,28 @@ pub(super) fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
     if fs::metadata(&current).is_ok_and(|file| file.len() >= FILE_BYTES_MAX) {
         fs::rename(&current, old)?;
     }
-    // The line before may have been cut off.
+    // The last line may be incomplete.
     let line = format!("\n{}\n", serde_json::to_string(redrive)?);
     OpenOptions::new().create(true).append(true).open(current)?.write_all(line.as_bytes())
 }
 
-/// All redrives that were noted, oldest first. What cannot be read is passed over.
+/// Returns all redrives, oldest first, without unreadable lines.
 pub(super) fn read(directory: &Path) -> Vec<Redrive> {
     let files = paths(directory).into_iter().filter_map(|path| File::open(path).ok());
     let lines = files.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
     lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
 }
 
-/// What a mapping gave up, and what became of that.
+/// What a mapping discarded, and how much of it was redriven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Redriven {
-    /// Records that were given up, as far as the journal reaches back in the last run.
+    /// Number of records discarded in the last run, as far as the journal reaches back.
     pub(crate) given_up: u64,
-    /// Of those, the ones that were redriven after that, and done.
+    /// How many of them were redriven afterwards and processed.
     pub(crate) done: u64,
 }
 
-/// What each mapping gave up in the last run of `weir up`, and what was redriven of it.
+/// Returns, by mapping, what was discarded in the last run of `weir up` and redriven since.
 pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);
     let lines = Reader::open(&directory.join("journal"));
@@ -96,7 +96,7 @@ pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
             }
             Entry::GaveUp { mapping, shard, at_ms, first, last, count, .. } => {
                 let Some((function, stream)) = facts.get(&mapping) else { continue };
-                // Numbers of several shards interleave.
+                // Sequence numbers of several shards interleave.
                 let of_it = redrives.iter().filter(|redrive| {
                     redrive.shard.as_ref() == Some(&shard) && redrive.at_ms >= at_ms
                 });
@@ -124,7 +124,7 @@ mod tests {
     use local::journal::Journal;
 
     #[test]
-    fn what_is_noted_is_read_and_the_file_stays_small() {
+    fn redrives_are_read_back_and_the_file_stays_small() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), []);
         let redrive = |at_ms| Redrive {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_in_this_run_and_redriven_is_counted() {
+    fn redriven_records_of_this_run_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let gave_up = |shard: &str, first: &str, last: &str| Entry::GaveUp {
             mapping: "votes".to_owned(),

@@ -4,7 +4,7 @@
 
 use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 
-/// Why a text is no moment in the past.
+/// Why a text is not a moment in the past.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum SinceError {
     #[error(
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read_as_people_write_them() {
+    fn moments_are_parsed_in_each_form() {
         let now: Timestamp = "2026-11-28T15:00:00Z".parse().unwrap();
         for (text, expected) in [
             ("14:05", Some("2026-11-28T14:05:00Z")),

@@ -1,7 +1,7 @@
-//! `weir streams tail`: records as they are written, parents before children.
+//! `weir streams tail`: shows records as they are written, parents before children.
 //!
-//! The clock may be advanced while it reads: that records may have been trimmed unread is said, not
-//! passed over in silence, and the rest of the shard is shown.
+//! If an advance of the clock trims records before they are read, it reports that and shows the
+//! rest of the shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use client::output::{self, Output};
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::{FilterCriteria, Record};
 
-/// How often an open shard is read: as often as Lambda does.
+/// Interval at which an open shard is read; Lambda's is the same.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// How often the shards are listed, so that new ones are found.
+/// Number of reads after which the shards are listed again, to find new ones.
 const ROUNDS_PER_LISTING: u32 = 20;
 
-/// What to show.
+/// Arguments of `weir streams tail`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir streams tail movies\n  weir streams tail movies --filter '{\"eventName\":[\"REMOVE\"]}'\n  weir streams tail votes --from trim-horizon --no-follow --output ndjson\n  weir streams tail votes --since 14:05"
@@ -33,37 +33,37 @@ pub struct TailArguments {
     /// Only records that match this Lambda filter pattern
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,
-    /// Where to begin
+    /// Start position
     #[arg(long, value_enum, default_value_t = From::Latest)]
     pub from: From,
-    /// Begin at the first record since then: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
+    /// Start at the first record since then: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub since: Option<String>,
-    /// End at the present end of the stream
+    /// Stop at the current end of the stream
     #[arg(long)]
     pub no_follow: bool,
-    /// End after this many records
+    /// Stop after this many records
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     #[command(flatten)]
     pub(super) endpoint: EndpointFlag,
 }
 
-/// Where to begin.
+/// Start positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum From {
     /// At the oldest record
     TrimHorizon,
-    /// With what is written from now on
+    /// At the next record that is written
     Latest,
 }
 
-/// A shard that is being read.
+/// The reading state of a shard.
 struct Reading {
     place: Place,
-    /// Whether its first page was asked for.
+    /// Whether its first page was requested.
     was_read: bool,
-    /// Whether its place was trimmed, so that it is read from the oldest record that is left.
+    /// Whether its position was trimmed, so that it is read from the oldest record.
     from_horizon: bool,
 }
 
@@ -77,7 +77,7 @@ struct Tail {
     filter: FilterCriteria,
     output: Output,
     left: usize,
-    /// How many records the one document has, where all of them are to be one.
+    /// Number of records so far, if the output is one JSON document.
     in_document: Option<u64>,
     open: BTreeMap<String, Reading>,
     seen: BTreeSet<String>,
@@ -119,7 +119,7 @@ pub(super) async fn run(
             stream = shards::describe(stream.client.clone(), &stream.arn).await?;
             tail.add_shards(&stream, false);
         }
-        // A shard that has just been found is read before the end is believed.
+        // A new shard is read once before the end is reported.
         let is_over = is_idle && tail.open.len() <= shards && !tail.has_unread();
         if is_over && (arguments.no_follow || !stream.enabled) {
             break;
@@ -136,7 +136,8 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Where to begin. The clock is read before the shards, so that no record is between the two.
+/// Returns the start position. It reads the clock before the shards are listed, so that no record
+/// is missed between.
 async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, String> {
     let now = async || endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
     match (&arguments.since, arguments.from) {
@@ -149,21 +150,21 @@ async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, Strin
     }
 }
 
-/// Whether what is shown is one JSON document.
+/// Returns whether the output is one JSON document.
 ///
 /// # Errors
-/// When that would have no end.
+/// When that document would never end.
 fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool, String> {
     match output {
         Output::Json if arguments.no_follow || arguments.limit.is_some() => Ok(true),
-        Output::Json => Err("one JSON document has no end while a stream is followed: say --output ndjson, --no-follow or --limit".to_owned()),
+        Output::Json => Err("a followed stream never ends, so its output cannot be one JSON document: add --output ndjson, --no-follow or --limit".to_owned()),
         _ => Ok(false),
     }
 }
 
 impl Tail {
-    /// Takes up the shards whose parents are done. Those that are there at the start and have
-    /// children are of no use from the latest record on.
+    /// Opens the shards whose parents are done. From `LATEST`, closed shards at the start have
+    /// nothing to show.
     fn add_shards(&mut self, stream: &Stream, at_start: bool) {
         for shard in &stream.shards {
             let Some(id) = &shard.shard_id else { continue };
@@ -186,7 +187,7 @@ impl Tail {
             }
         }
         if !at_start && matches!(self.start, Start::Latest(_)) {
-            // Whatever appears later is wanted from its beginning.
+            // Later shards are read from their beginning.
             self.start = Start::TrimHorizon;
         }
     }
@@ -195,7 +196,7 @@ impl Tail {
         self.open.values().any(|reading| !reading.was_read)
     }
 
-    /// Reads a page of each shard; gives whether there was nothing.
+    /// Reads a page of each shard; returns true if there was no record.
     async fn read(&mut self, stream: &Stream) -> Result<bool, String> {
         let mut is_idle = true;
         for (shard, mut reading) in std::mem::take(&mut self.open) {
@@ -211,7 +212,7 @@ impl Tail {
                         self.open.insert(shard, reading);
                     }
                 }
-                // The shard has ended; its children may begin.
+                // The shard has ended, so its children are read next.
                 Ok(None) => is_idle = false,
                 Err(Refusal::Trimmed) => {
                     is_idle = false;
@@ -244,19 +245,21 @@ impl Tail {
     }
 }
 
-/// Says that records may be gone, and gives what is left of the shard; nothing when that is gone too.
+/// Reports that records may be missing, and returns the rest of the shard; `None` if that was
+/// trimmed too.
 fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
     if reading.from_horizon {
         return None;
     }
     let behind = reading.place.last().unwrap_or("its beginning");
     output::say(&format!(
-        "{shard}: it was trimmed meanwhile; what was written there behind {behind} and is older than 24 hours is not shown"
+        "{shard}: trimmed while it was read; records after {behind} that are older than 24 hours are not shown"
     ));
     Some(Reading { from_horizon: true, ..Reading::new(Start::TrimHorizon) })
 }
 
-/// One record in one line: time, sequence number, what happened, to which key, and by whom.
+/// Formats a record as one line: time, sequence number, event, keys, shard, and the user if it is
+/// TTL.
 fn line(shard: &str, record: &Record) -> String {
     let event = record.event();
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or("-");

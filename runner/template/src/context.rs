@@ -1,9 +1,8 @@
-//! What a template does not say itself: where it is read, and for whom.
-//! It reads nothing.
+//! Facts that a template does not contain: where it is read, and for whom. It reads nothing.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// What a template does not say itself.
+/// Facts that a template does not contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
     /// `AWS::Region`, the region in ARNs.
@@ -14,16 +13,16 @@ pub struct Context {
     pub stack_name: String,
     /// Values for the template's parameters, in place of their defaults.
     pub parameters: BTreeMap<String, String>,
-    /// The template's folder, to look at what lies in `CodeUri`. Without one nothing is looked at,
-    /// and every function for `provided` counts as a Cargo package.
+    /// The template's folder, to inspect `CodeUri`. Without one nothing is inspected, and every
+    /// function for `provided` counts as a Cargo package.
     pub folder: Option<PathBuf>,
-    /// Whether something else runs the functions, whatever they are written in.
+    /// Whether another runtime runs the functions, whatever their language.
     pub invoked_elsewhere: bool,
 }
 
 impl Default for Context {
-    /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
-    /// default, no folder.
+    /// Returns the region `us-east-1`, the account `000000000000`, the stack `weir`, no parameters,
+    /// no folder.
     fn default() -> Context {
         Context {
             region: "us-east-1".to_owned(),
@@ -37,12 +36,12 @@ impl Default for Context {
 }
 
 impl Context {
-    /// The ARN of a table.
+    /// Returns the ARN of a table.
     pub(crate) fn table_arn(&self, name: &str) -> String {
         format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
     }
 
-    /// The ARN of a function.
+    /// Returns the ARN of a function.
     pub(crate) fn function_arn(&self, name: &str) -> String {
         format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
     }

@@ -1,6 +1,5 @@
-//! What is wrong in a template, said so that it can be put right: file, line, the line itself, what
-//! to write instead.
-//! It does not decide what is wrong; it only collects and shows.
+//! Diagnostics of a template: file, line, the line itself, what is wrong, what to write instead.
+//! This module only collects and formats them.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,36 +10,33 @@ use std::{
 use crate::not_emulated::NotEmulated;
 pub use crate::span::Span;
 
-/// After this many errors the rest is only counted: a reader mends the first ones and tries again.
+/// Further errors are only counted: a reader fixes the first ones and tries again.
 const ERRORS_SHOWN_MAX: usize = 50;
 
-/// Findings kept at all, so that a hostile text of a million mistakes costs no more than a
-/// thousand.
+/// Maximum number of findings in memory, so that a hostile text with a million mistakes is cheap.
 const FINDINGS_MAX: usize = 1_000;
 
-/// A source line longer than this is shown as a piece around the place meant, so that it fits a
-/// terminal.
+/// A longer source line is shown as an excerpt around the place, so that it fits a terminal.
 const SOURCE_LINE_CHARS_MAX: usize = 120;
 
-/// A name is offered in place of another one when at most this many letters differ.
+/// A similar name is suggested if at most this many letters differ.
 const SIMILAR_DISTANCE_MAX: usize = 2;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The template cannot be run as it stands.
+    /// The template cannot be run.
     Error,
-    /// The template runs, but probably not as its author means.
+    /// The template runs, but probably not as intended.
     Warning,
 }
 
-/// One finding in a template, shown in the way of cargo and rustc.
+/// One finding in a template, formatted like those of cargo and rustc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// The name of the check that fired, which `Metadata.Weir.Accept` takes; `None` when it cannot be
-    /// switched off.
+    /// The name of the check, which `Metadata.Weir.Accept` takes; `None` if it cannot be accepted.
     pub check: Option<&'static str>,
     /// The template's name as the caller gave it.
     pub file: String,
@@ -48,7 +44,7 @@ pub struct Diagnostic {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// How many characters the marks below the line cover, at least 1.
+    /// Width of the underline in characters, at least 1.
     pub width: usize,
     /// The line itself, without its end.
     pub source_line: String,
@@ -58,18 +54,18 @@ pub struct Diagnostic {
     pub help: String,
 }
 
-/// The piece of a source line that is shown, and where the marks go below it.
+/// Returns the excerpt of a source line, and the place of the underline.
 fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usize) {
     let before = column.saturating_sub(1);
     let length = line.chars().count();
     let start = if length <= SOURCE_LINE_CHARS_MAX {
         0
     } else {
-        // A little of what stands before the place is kept as its context.
+        // Some text before the place is kept as context.
         before.saturating_sub(SOURCE_LINE_CHARS_MAX / 3)
     };
     let mut shown: String = line.chars().skip(start).take(SOURCE_LINE_CHARS_MAX).collect();
-    // A tab has no fixed width; a space keeps the marks below their place.
+    // A tab has no fixed width; a space keeps the underline in place.
     shown = shown.replace('\t', " ");
     let indent = before - start.min(before);
     let marks = width.clamp(1, SOURCE_LINE_CHARS_MAX.saturating_sub(indent).max(1));
@@ -97,18 +93,17 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Every error of a template that cannot be run, in the order of its lines.
+/// All findings of a template that cannot be run, by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics {
-    /// The findings to show, errors and warnings, at most 50.
+    /// The findings to show, at most 50.
     pub shown: Vec<Diagnostic>,
     /// How many more there are.
     pub more: usize,
 }
 
 impl Diagnostics {
-    /// What keeps a template from being run: its errors alone, and how many findings there are, as a
-    /// reader sees the end of it first.
+    /// Returns the errors alone and the number of findings, because a reader sees the end first.
     #[must_use]
     pub fn why_not_run(&self) -> String {
         let is_error = |found: &&Diagnostic| found.severity == Severity::Error;
@@ -150,7 +145,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// The template's text, and all that was found in it so far.
+/// The template's text, and its findings so far.
 pub struct Findings<'t> {
     file: &'t str,
     text: &'t str,
@@ -175,7 +170,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// The name of the file.
+    /// Returns the name of the file.
     pub(super) fn file(&self) -> &'t str {
         self.file
     }
@@ -189,7 +184,7 @@ impl<'t> Findings<'t> {
         self.add(severity, None, at, message.into(), help.into());
     }
 
-    /// Reads something that nothing here carries out: its errors become warnings.
+    /// Reads a part without effect here: its errors become warnings.
     pub(super) fn of_what_stops_nothing<T>(&self, read: impl FnOnce() -> T) -> T {
         let before = self.stops_nothing.replace(true);
         let read = read();
@@ -197,12 +192,12 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Notes that AWS may add names to the template that are not known here.
+    /// Notes that AWS may add unknown names to the template.
     pub(super) fn opens(&self) {
         self.is_open.set(true);
     }
 
-    /// Returns true if AWS may add names to the template that are not known here.
+    /// Returns true if AWS may add unknown names to the template.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.get()
     }
@@ -247,14 +242,14 @@ impl<'t> Findings<'t> {
             message,
             help,
         };
-        // One mistake may be met on two ways, for example in Globals by each function.
+        // The same mistake may be found twice, for example in Globals by each function.
         let mut diagnostics = self.diagnostics.borrow_mut();
         if !diagnostics.contains(&diagnostic) {
             diagnostics.push(diagnostic);
         }
     }
 
-    /// Adds something that the local runner does not do.
+    /// Adds a setting that the local runner does not emulate.
     pub(super) fn not_emulated(&self, entry: NotEmulated) {
         let mut entries = self.not_emulated.borrow_mut();
         if !entries.contains(&entry) {
@@ -262,8 +257,8 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Reads something that does not run here, for its errors and warnings alone: that it does not run
-    /// says all of what is not carried out of it, and what only AWS knows is no error in it.
+    /// Reads a part that does not run here, only for its errors and warnings: its settings are not
+    /// listed as not emulated, and values that only AWS knows are not errors.
     pub(super) fn of_what_does_not_run<T>(&self, read: impl FnOnce() -> T) -> T {
         let listed = self.not_emulated.borrow().len();
         let before = self.runs_on_aws.replace(true);
@@ -273,23 +268,24 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Whether what is read now runs on AWS alone.
+    /// Returns true while a part that runs on AWS alone is read.
     pub(super) fn runs_on_aws(&self) -> bool {
         self.runs_on_aws.get()
     }
 
-    /// The text of a line counted from 1, without its end; empty when there is no such line.
+    /// Returns the text of a line counted from 1, without its end; empty when there is no such
+    /// line.
     pub fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// How many lines the text has.
+    /// Returns the number of lines.
     pub(super) fn lines(&self) -> usize {
         self.text.lines().count()
     }
 
-    /// Whether the text of a scalar is written at this place as it is: a quoted one begins with its
-    /// quotes, a block with its mark, an alias with its name.
+    /// Returns true if the text of a scalar is at this place unchanged: a quoted one begins with
+    /// its quotes, a block with its indicator, an alias with its name.
     pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
         let line = self.source_line(at.line);
         let before = at.column.saturating_sub(1);
@@ -297,29 +293,29 @@ impl<'t> Findings<'t> {
         !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
     }
 
-    /// Whether a scalar at this place is written in quotes.
+    /// Returns whether a scalar at this place is written in quotes.
     pub(super) fn is_quoted(&self, at: Span) -> bool {
         let first = self.source_line(at.line).chars().nth(at.column.saturating_sub(1));
         matches!(first, Some('"' | '\''))
     }
 
-    /// True when no more findings are kept.
+    /// Returns true if no more findings are kept.
     pub(super) fn is_full(&self) -> bool {
         self.diagnostics.borrow().len() >= FINDINGS_MAX
     }
 
-    /// True when an error was added.
+    /// Returns true if an error was added.
     pub fn has_errors(&self) -> bool {
         self.diagnostics.borrow().iter().any(|found| found.severity == Severity::Error)
     }
 
-    /// All findings in the order of their lines; errors first limited to what a reader can take in.
+    /// Returns all findings by line; if there are too many to show, errors come first.
     pub fn into_parts(self) -> (Diagnostics, Vec<NotEmulated>) {
         let mut shown = self.diagnostics.into_inner();
         shown.sort_by_key(|found| (found.line, found.column));
         let more = shown.len().saturating_sub(ERRORS_SHOWN_MAX);
         if more > 0 {
-            // Errors matter more than warnings when not all can be shown.
+            // Errors matter more than warnings if not all can be shown.
             shown.sort_by_key(|found| found.severity == Severity::Warning);
             shown.truncate(ERRORS_SHOWN_MAX);
             shown.sort_by_key(|found| (found.line, found.column));
@@ -334,8 +330,7 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// Two resources that say the same at one place have it from SAM's globals; it is listed there,
-/// once.
+/// Returns true if two resources have the same setting from SAM's globals, where it is listed once.
 fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
     let Some(section) = first.kind.strip_prefix("AWS::Serverless::") else { return false };
     let is_same = (later.at, &later.property, &later.kind, &later.instead)
@@ -346,19 +341,19 @@ fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
     is_same
 }
 
-/// The known name that was probably meant by `name`, if one is near enough.
+/// Returns the known name that `name` probably means, if one is similar enough.
 pub fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     known
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&lower, &candidate.to_lowercase()), candidate))
-        // In a short name fewer letters may differ, or everything would be near.
+        // In a short name fewer letters may differ, or every name would be similar.
         .filter(|(distance, _)| *distance <= SIMILAR_DISTANCE_MAX.min(name.chars().count() / 3))
         .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// `a`, `b` and `c`: names for a message, each once and in order.
+/// Formats names for a message: `a`, `b` and `c`, each once and in order.
 pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: BTreeSet<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     let quoted: Vec<String> = quoted.into_iter().collect();

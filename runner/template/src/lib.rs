@@ -1,15 +1,16 @@
-//! Reads a SAM or CloudFormation template and gives what the local runner needs of it, resolved:
-//! [`Stack`].
-//! It runs nothing, and the text comes from the caller; of other files it opens those that say how a
+//! Parses a SAM or CloudFormation template, and returns what the local runner needs of it,
+//! resolved: [`Stack`].
+//!
+//! It runs nothing, and the text comes from the caller; it only opens files that describe how a
 //! function is built, below the folder that the caller names.
 //!
-//! Three passes, each only when the one before found no error:
+//! Three passes, each only if the one before found no error:
 //!
-//! 1. `syntax`: the text as a tree whose nodes know their place.
-//! 2. `declarations`: whatever is referred to must be there, also in resources that are not emulated
-//!    and in branches that are not taken.
-//! 3. `resources`: the properties that the runner carries out are evaluated (`evaluation`) and
-//!    checked (`checks`). Every other resource and property is listed with what happens instead.
+//! 1. `syntax`: parses the text into a tree whose nodes have their places.
+//! 2. `declarations`: checks that every referenced name exists, even in resources that are not
+//!    emulated and in branches that are not taken.
+//! 3. `resources`: evaluates (`evaluation`) and checks (`checks`) the properties that the runner
+//!    uses. Every other resource and property is listed with what happens instead.
 
 mod checks;
 mod context;
@@ -58,11 +59,11 @@ pub use crate::{
     },
 };
 
-/// Reads a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
+/// Parses a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
 ///
 /// # Errors
 ///
-/// Every error that was found, and the warnings beside them, in the order of the lines.
+/// All errors and warnings, by line.
 pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, Diagnostics> {
     match std::str::from_utf8(bytes) {
         Ok(text) => read(file, text, context),
@@ -70,12 +71,12 @@ pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, 
     }
 }
 
-/// The same of its text.
+/// Parses the text of a template.
 ///
 /// # Errors
-/// Everything that is wrong in it.
+/// All errors and warnings, by line.
 pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnostics> {
-    // Editors on Windows put a byte order mark before the text.
+    // Editors on Windows write a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let findings = Findings::new(file, text);
     let stack = read_stack(text, context, &findings);
@@ -87,7 +88,7 @@ pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnost
     }
 }
 
-/// The three passes; `None` when an error was reported.
+/// Runs the three passes; `None` if an error was reported.
 fn read_stack(text: &str, context: &Context, findings: &Findings<'_>) -> Option<Stack> {
     let root = document::parse(text, findings)?;
     if findings.has_errors() {
@@ -104,12 +105,12 @@ fn read_stack(text: &str, context: &Context, findings: &Findings<'_>) -> Option<
     Some(Reading { resolver: &resolver, existing: existing(&resolver, &resources) }.stack())
 }
 
-/// The resources whose condition is true.
+/// Returns the resources whose condition is true.
 fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&'a Resource<'a>> {
     resources.iter().filter(|resource| resolver.exists(resource) == Some(true)).collect()
 }
 
-/// What does not run here was read for its findings; the stack is of what runs.
+/// Removes resources that do not run here from the stack; they were read for their findings.
 fn take_out_what_does_not_run(stack: &mut Stack) {
     let mut not_run = std::mem::take(&mut stack.not_run);
     for entry in not_run.iter_mut().filter(|entry| entry.what == Absent::Mapping) {
@@ -179,15 +180,15 @@ impl<'a> Reading<'a, '_> {
         stack
     }
 
-    /// Reads the functions with their events. One that does not run here is read as well, because
-    /// AWS would refuse the same in it.
+    /// Reads the functions with their events, including those that do not run here, because AWS
+    /// would report the same errors.
     fn functions(&self, stack: &mut Stack) {
         let findings = self.resolver.findings;
         for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
             let properties = self.properties(resource);
             let (code, is_absent) = match code::find(&properties, resource) {
                 Some(Found::Here(code)) => (code, false),
-                // What else is wrong with it is told together with what was reported.
+                // Its other errors are reported too.
                 None => (Code::Elsewhere, false),
                 Some(Found::NotHere(NotHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
@@ -202,17 +203,17 @@ impl<'a> Reading<'a, '_> {
             if is_absent { findings.of_what_does_not_run(read) } else { read() }
         }
         for resource in &self.existing {
-            // The other way to describe a function; only SAM's says how it is built.
+            // CloudFormation's own function type; only SAM's describes how it is built.
             if resource.type_name == "AWS::Lambda::Function" {
                 let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
                 let help = "write it as `AWS::Serverless::Function`; accept `not-run-here` on it if it \
-                            is to run on AWS alone";
+                            runs on AWS only";
                 self.not_run(resource, resource.at, reason, Some(help.to_owned()), stack);
             }
         }
     }
 
-    /// Warns of a function that does not run here, and notes it with what would invoke it.
+    /// Warns of a function that does not run here, and notes it with its mappings and schedules.
     fn not_run(
         &self,
         resource: &'a Resource<'a>,
@@ -224,9 +225,9 @@ impl<'a> Reading<'a, '_> {
         let (properties, id) = (self.properties(resource), resource.id);
         let message = format!("`{id}` does not run here: {reason}");
         let help = help.unwrap_or_else(|| {
-            "it can be run by somebody else, such as `sam local start-lambda`, with `weir up \
-             --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it is to run on AWS \
-             alone"
+            "another runtime can run it, for example `sam local start-lambda`, with `weir up \
+             --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS \
+             only"
                 .to_owned()
         });
         lint::warn(&properties, lint::NOT_RUN_HERE, at, message, help);
@@ -250,7 +251,7 @@ impl<'a> Reading<'a, '_> {
         Properties::new(self.resolver, id, type_name, *at, properties)
     }
 
-    /// Two resources of a kind cannot have one name.
+    /// Reports two resources of a kind with the same name.
     fn check_names(&self, stack: &Stack) {
         let named = |kind: &'static str, names: Vec<(&str, Span)>| {
             let mut seen = BTreeSet::new();
@@ -259,7 +260,7 @@ impl<'a> Reading<'a, '_> {
                     self.resolver.findings.error(
                         at,
                         format!("there are two {kind} with the name `{name}`"),
-                        "give one of them another name",
+                        "rename one of them",
                     );
                 }
             }
@@ -272,8 +273,8 @@ impl<'a> Reading<'a, '_> {
         named("functions", functions.collect());
     }
 
-    /// Lambda has one mapping of a function on a stream (`CreateEventSourceMapping` of the second
-    /// one is 409 `ResourceConflictException`), also of one that is disabled.
+    /// Reports a second mapping of a function on a stream, which Lambda rejects with 409
+    /// `ResourceConflictException`, even if one of them is disabled.
     fn check_mapped_once(&self, stack: &Stack) {
         for (at, mapping) in stack.mappings.iter().enumerate() {
             let EventSourceMapping { function, qualifier, stream, .. } = mapping;
@@ -290,17 +291,17 @@ impl<'a> Reading<'a, '_> {
             self.resolver.findings.error(
                 mapping.at,
                 format!(
-                    "`{function}` reads {stream} already, by the mapping `{}` in line {}: Lambda \
+                    "`{function}` reads {stream} already, through the mapping `{}` in line {}: Lambda \
                      refuses a second one (409 ResourceConflictException)",
                     first.logical_id, first.at.line
                 ),
-                "write the filters of both in one FilterCriteria, which takes a record that any of \
+                "write the filters of both into one FilterCriteria, which passes a record that any of \
                  them matches; or map another function",
             );
         }
     }
 
-    /// A destination outside of this template does not exist on this machine.
+    /// Warns of a destination outside of this template, which does not exist on this machine.
     fn check_destinations(&self, stack: &Stack) {
         for mapping in &stack.mappings {
             if let Some(Destination::Bucket(name)) = &mapping.on_failure
@@ -309,8 +310,8 @@ impl<'a> Reading<'a, '_> {
                 self.resolver.findings.warning(
                     mapping.at,
                     format!("the destination bucket `{name}` is not in this template"),
-                    "add an AWS::S3::Bucket and write `!GetAtt Bucket.Arn`; until then a batch \
-                    that is given up is only logged",
+                    "add an AWS::S3::Bucket and write `!GetAtt Bucket.Arn`; until then a discarded \
+                    batch is only logged",
                 );
             }
         }

@@ -1,5 +1,5 @@
-//! What a template describes, resolved: plain typed values that the runner carries out.
-//! Nothing here reads a template or runs anything.
+//! The content of a template, resolved: plain typed values for the runner. It neither parses nor
+//! runs anything.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// Everything that the local runner takes from one template, in the order of the template.
+/// Everything that the local runner uses of a template, in the order of the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// The stack's name (`AWS::StackName`).
@@ -23,50 +23,51 @@ pub struct Stack {
     pub buckets: Vec<Bucket>,
     /// Lambda functions that are built from Rust.
     pub functions: Vec<Function>,
-    /// Links from a table's stream to a function.
+    /// Event source mappings, from a table's stream to a function.
     pub mappings: Vec<EventSourceMapping>,
     /// Invocations by the clock.
     pub schedules: Vec<Schedule>,
-    /// What the template says and the local runner does not do, in the order of the lines.
+    /// Settings that the local runner does not emulate, by line.
     pub not_emulated: Vec<NotEmulated>,
-    /// Functions that do not run here, and what would invoke them, in the order of the template.
+    /// Functions that do not run here, with their mappings and schedules, in the order of the
+    /// template.
     pub not_run: Vec<NotRun>,
-    /// What is allowed but probably not meant, in the order of the lines.
+    /// Settings that are valid but probably unintended, by line.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// A function of the template that does not run here, or what would invoke it.
+/// A function of the template that does not run here, or one of its mappings or schedules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
-    /// Which of them.
+    /// Its kind.
     pub what: Absent,
-    /// The logical id; of an event, the function's with the event's behind it.
+    /// The logical id; for an event, the function's followed by the event's.
     pub resource: String,
     /// The logical id of the function.
     pub function: String,
-    /// Of a mapping, the stream that it would read, as far as that is known.
+    /// The stream that a mapping would read, if known.
     pub stream: Option<StreamSource>,
     /// Why.
     pub reason: String,
     /// Whether the template accepts it.
     pub accepted: bool,
-    /// Where it stands.
+    /// Its place.
     pub at: Span,
 }
 
-/// The kinds of what does not run here.
+/// The kinds of parts that do not run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absent {
     /// A function.
     Function,
-    /// A link from a stream to such a function.
+    /// A mapping of such a function.
     Mapping,
     /// A schedule of such a function.
     Schedule,
 }
 
 impl Stack {
-    /// Notes what does not run, once: of two reasons the first.
+    /// Adds a part that does not run, unless it was added for another reason.
     pub(super) fn note_not_run(&mut self, note: NotRun) {
         let is_it = |other: &NotRun| other.what == note.what && other.resource == note.resource;
         if !self.not_run.iter().any(is_it) {
@@ -74,13 +75,13 @@ impl Stack {
         }
     }
 
-    /// The table with this logical id.
+    /// Returns the table with this logical id.
     #[must_use]
     pub fn table(&self, logical_id: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.logical_id == logical_id)
     }
 
-    /// The name of the table whose stream this is, if it is one of this template.
+    /// Returns the name of the stream's table, if it is in this template.
     #[must_use]
     pub fn table_of(&self, stream: &StreamSource) -> Option<&str> {
         match stream {
@@ -89,19 +90,20 @@ impl Stack {
         }
     }
 
-    /// The bucket with this logical id.
+    /// Returns the bucket with this logical id.
     #[must_use]
     pub fn bucket(&self, logical_id: &str) -> Option<&Bucket> {
         self.buckets.iter().find(|bucket| bucket.logical_id == logical_id)
     }
 
-    /// The function with this logical id.
+    /// Returns the function with this logical id.
     #[must_use]
     pub fn function(&self, logical_id: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.logical_id == logical_id)
     }
 
-    /// What this machine does not carry out: by what happens instead, the places with their lines.
+    /// Returns what this machine does not emulate: by what happens instead, the places with their
+    /// lines.
     #[must_use]
     pub fn not_emulated_by_reason(&self) -> BTreeMap<&str, Vec<String>> {
         let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -134,22 +136,22 @@ pub struct Table {
     pub sort_key: Option<String>,
     /// The global indexes, then the local ones, in the order of the template.
     pub indexes: Vec<Index>,
-    /// How throughput is paid.
+    /// How throughput is billed.
     pub billing: Billing,
     /// The stream, if it is on.
     pub stream: Option<StreamViewType>,
-    /// Where the stream's view type stands.
+    /// The place of the stream's view type.
     pub stream_at: Option<Span>,
     /// The TTL attribute, if TTL is on.
     pub ttl_attribute: Option<String>,
-    /// Where the logical id stands.
+    /// The place of the logical id.
     pub at: Span,
 }
 
 /// A secondary index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// The index's name, one of its own in the table.
+    /// The index's name, unique in the table.
     pub name: String,
     /// Global or local.
     pub kind: IndexKind,
@@ -157,9 +159,9 @@ pub struct Index {
     pub partition_keys: Vec<String>,
     /// The RANGE attributes, 0 to 4; a local index has one.
     pub sort_keys: Vec<String>,
-    /// Which attributes the index carries.
+    /// The attributes of the index.
     pub projection: Projection,
-    /// How its throughput is paid; a local index has none of its own.
+    /// How its throughput is billed; `None` for a local index.
     pub billing: Option<Billing>,
 }
 
@@ -172,7 +174,7 @@ pub enum IndexKind {
     Local,
 }
 
-/// Which attributes an index carries beside the keys of table and index.
+/// The attributes of an index besides the keys of table and index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Projection {
     /// `ALL`
@@ -204,7 +206,7 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// As DynamoDB writes it: `S`, `N` or `B`.
+    /// Returns DynamoDB's name: `S`, `N` or `B`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -215,7 +217,7 @@ impl KeyType {
     }
 }
 
-/// How a table's throughput is paid.
+/// How a table's throughput is billed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Billing {
     /// `PAY_PER_REQUEST`
@@ -229,7 +231,7 @@ pub enum Billing {
     },
 }
 
-/// Which images of an item a stream record carries.
+/// The images of an item in a stream record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamViewType {
     /// `KEYS_ONLY`
@@ -243,7 +245,7 @@ pub enum StreamViewType {
 }
 
 impl StreamViewType {
-    /// As DynamoDB writes it.
+    /// Returns DynamoDB's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -260,26 +262,26 @@ impl StreamViewType {
 pub struct Bucket {
     /// The name in the template.
     pub logical_id: String,
-    /// `BucketName`, or the logical id in small letters with hyphens: `ArchiveBucket` is
+    /// `BucketName`, or the logical id in lower case with hyphens: `ArchiveBucket` is
     /// `archive-bucket`.
     pub name: String,
-    /// Where the logical id stands.
+    /// The place of the logical id.
     pub at: Span,
 }
 
-/// The program that Lambda starts for a runtime that a function brings along.
+/// The program that Lambda starts for a custom runtime.
 pub const BOOTSTRAP: &str = "bootstrap";
 
-/// What a function is run from.
+/// The program of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
     /// The cargo binary with this name: `Metadata.BuildProperties.Binary`, the only one of the
-    /// package, or the logical id without the ending `Function`, in small letters with hyphens
+    /// package, or the logical id without a trailing `Function`, in lower case with hyphens
     /// (`FanOutFunction` is `fan-out`).
     Binary(String),
-    /// `bootstrap` in `CodeUri`, which something else has built.
+    /// `bootstrap` in `CodeUri`, which another tool has built.
     Bootstrap,
-    /// Nothing of this machine: who runs the functions instead has it.
+    /// None on this machine: another runtime has it.
     Elsewhere,
 }
 
@@ -294,7 +296,7 @@ pub struct Function {
     pub arn: String,
     /// `CodeUri`: a folder relative to the template's folder; empty when that is not read.
     pub code_uri: String,
-    /// What it is run from.
+    /// Its program.
     pub code: Code,
     /// `Handler`, `bootstrap` when it is not given.
     pub handler: String,
@@ -306,16 +308,15 @@ pub struct Function {
     pub environment: BTreeMap<String, String>,
     /// `ReservedConcurrentExecutions`: how many invocations may run at once; 0 stops the function.
     pub reserved_concurrency: Option<u32>,
-    /// `LoggingConfig`: what Lambda hands the function as `AWS_LAMBDA_LOG_FORMAT` and
+    /// `LoggingConfig`, which Lambda passes to the function as `AWS_LAMBDA_LOG_FORMAT` and
     /// `AWS_LAMBDA_LOG_LEVEL`.
     pub logging: Logging,
-    /// Where the logical id stands.
+    /// The place of the logical id.
     pub at: Span,
 }
 
 impl Function {
-    /// Its name for whoever runs the functions instead of this process: the cargo binary's, or the
-    /// function's own.
+    /// Returns its name in another runtime: the cargo binary's, or the function's own.
     #[must_use]
     pub fn invoked_as(&self) -> &str {
         match &self.code {
@@ -325,7 +326,7 @@ impl Function {
     }
 }
 
-/// How a function shall write its logs.
+/// How a function writes its logs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Logging {
     /// Which format.
@@ -340,7 +341,7 @@ pub enum LogFormat {
     /// Plain lines.
     #[default]
     Text,
-    /// One JSON object in a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -352,8 +353,8 @@ pub struct EventSourceMapping {
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The version or alias of the function that it is made for: another function to Lambda, and
-    /// the same process here.
+    /// The version or alias of the function, if the mapping has one: a separate function in Lambda,
+    /// and the same process here.
     pub qualifier: Option<String>,
     /// Which stream.
     pub stream: StreamSource,
@@ -363,12 +364,12 @@ pub struct EventSourceMapping {
     pub batch_size: u32,
     /// How long to gather a batch: 0 to 300 s, both inclusive.
     pub batching_window: Duration,
-    /// How often a failing batch is tried again, 0 to 10,000; `None` (-1) is until the records
+    /// Maximum retries of a failing batch, 0 to 10,000; `None` (-1) retries until the records
     /// expire.
     pub retry_attempts_max: Option<u32>,
-    /// Records older than this are given up: 60 to 604,800 s, both inclusive; `None` (-1) is never.
+    /// Maximum age of records: 60 to 604,800 s, both inclusive; `None` (-1) is unlimited.
     pub record_age_max: Option<Duration>,
-    /// Whether a failing batch is halved.
+    /// Whether a failing batch is bisected.
     pub bisect_batch_on_function_error: bool,
     /// Batches of one shard at once: 1 to 10, both inclusive.
     pub parallelization_factor: u32,
@@ -376,19 +377,19 @@ pub struct EventSourceMapping {
     pub tumbling_window: Option<Duration>,
     /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
-    /// A record is delivered when at least one matches, or when there is none.
+    /// A record is delivered if at least one matches, or if there is none.
     pub filters: Vec<FilterPattern>,
-    /// Where a batch goes that was given up.
+    /// The destination of discarded batches.
     pub on_failure: Option<Destination>,
     /// Whether the mapping runs.
     pub enabled: bool,
-    /// Where the event's name or the logical id stands.
+    /// The place of the event's name or the logical id.
     pub at: Span,
 }
 
 /// The stream that a mapping reads.
 ///
-/// A stream's ARN ends in the time when it was enabled, which is not known before the table exists.
+/// A stream's ARN ends with the time when it was enabled, which is unknown before the table exists.
 /// Therefore `!GetAtt Table.StreamArn` is this reference and never a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSource {
@@ -403,7 +404,7 @@ pub enum StreamSource {
 pub enum StartingPosition {
     /// The oldest record.
     TrimHorizon,
-    /// Only what comes after the mapping was made.
+    /// Only records from after the mapping was created.
     Latest,
 }
 
@@ -416,14 +417,14 @@ pub struct FilterPattern {
     pub at: Span,
 }
 
-/// Where a batch goes that was given up.
+/// The destination of discarded batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// An S3 bucket, by name.
     Bucket(String),
-    /// A queue of SQS, by name: its messages are files here.
+    /// An SQS queue, by name: its messages are files here.
     Queue(String),
-    /// A topic of SNS, by name: what is published is files here.
+    /// An SNS topic, by name: its messages are files here.
     Topic(String),
     /// Anything else (Kafka), by its ARN; listed as not emulated.
     Arn(String),
@@ -438,13 +439,13 @@ pub struct Schedule {
     pub function: String,
     /// When: `rate(...)` or `cron(...)`, in UTC.
     pub expression: crate::schedule_expression::Schedule,
-    /// The event that the function gets, as JSON text; `None` is EventBridge's own event.
+    /// The event that the function gets, as JSON text; `None` for EventBridge's own event.
     pub input: Option<String>,
-    /// How often an invocation that fails is tried again: 0 to 2, both inclusive; 2 when
-    /// `EventInvokeConfig` does not say it.
+    /// Maximum retries of a failing invocation: 0 to 2, both inclusive; 2 without
+    /// `EventInvokeConfig`.
     pub retries: u32,
     /// Whether it runs.
     pub enabled: bool,
-    /// Where the event's name stands.
+    /// The place of the event's name.
     pub at: Span,
 }

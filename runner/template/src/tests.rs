@@ -1,6 +1,5 @@
-//! Every template below `testdata` with what it gives: a stack or diagnostics, written in
-//! the file beside it.
-//! `UPDATE=1 cargo test -p template` writes those files anew.
+//! Parses every template below `testdata` and compares its stack or diagnostics with the file
+//! beside it. `UPDATE=1 cargo test -p template` rewrites those files.
 
 use std::{fmt::Write, fs, path::Path, time::Instant};
 
@@ -8,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::{Code, Context, Severity, read, read_bytes};
 
-/// What the template gives, as text. Its first line may set parameters: `# parameters: Stage=prod,
-/// Name=value`.
+/// Returns the result of a template as text. Its first line may set parameters: `# parameters:
+/// Stage=prod, Name=value`.
 fn render(name: &str, bytes: &[u8]) -> String {
     let mut context = Context::default();
     let text = String::from_utf8_lossy(bytes);
@@ -127,7 +126,7 @@ fn the_projects_own_template_gives_its_stack() {
     assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);
 }
 
-/// The first line of what a text is refused with.
+/// Returns the first line of the diagnostics of a text.
 fn refusal(text: &str) -> String {
     let diagnostics = read("big.yaml", text, &Context::default()).unwrap_err();
     diagnostics.to_string().lines().next().unwrap().to_owned()
@@ -151,15 +150,12 @@ fn inputs_that_are_too_large_are_refused_and_quickly() {
     let cases = [
         (
             format!("Description: {}", "x".repeat(1_000_000)),
-            "error: this template has 1000013 bytes; CloudFormation takes at most 1000000",
+            "error: this template has 1000013 bytes; CloudFormation allows at most 1000000",
         ),
         (sequence, "error: this is nested deeper than 64 levels"),
         (mapping, "error: this is nested deeper than 64 levels"),
         (bomb, "error: the template grows beyond 500000 values here"),
-        (
-            "Resources: &r\n  A: *r\n".to_owned(),
-            "error: this alias stands inside of its own anchor",
-        ),
+        ("Resources: &r\n  A: *r\n".to_owned(), "error: this alias is within its own anchor"),
         (
             format!("Resources:\n{}", "  A: {Type: A}\n".repeat(60_000)),
             "error: the key `A` is given twice, first in line 2",
@@ -223,7 +219,7 @@ fn what_is_not_run_is_told_by_its_errors_alone() {
     assert_eq!(one.why_not_run().matches("error: ").count(), one.shown.len());
 }
 
-/// A stream, its function, and what else is written below `Resources`.
+/// Returns a stream, its function, and further `Resources`.
 fn with_function(properties: &str, resources: &str) -> String {
     format!(
         "Transform: AWS::Serverless-2016-10-31
@@ -298,7 +294,7 @@ fn what_lambda_would_refuse_or_is_not_known_here_is_refused() {
 ";
         with_function(event, &format!("  Failed: {{Type: {kind}}}\n"))
     };
-    let fifo = "`Failed` is first-in-first-out, which Lambda does not take as a destination";
+    let fifo = "`Failed` is FIFO, which Lambda does not support as a destination";
     let variables = |text: &str| with_function(&format!("      Environment: {text}\n"), "");
     let cases = [
         (queued("AWS::SQS::Queue, Properties: {FifoQueue: true}"), fifo),
@@ -343,14 +339,13 @@ fn project_template() -> String {
 }
 
 proptest! {
-    /// Whatever the text is, there is a stack or a diagnostic, and no panic.
+    /// Any text gives a stack or a diagnostic, and never a panic.
     #[test]
     fn any_text_is_answered(text in "[ -~\n]{0,200}") {
         let _ = read("any.yaml", &text, &Context::default());
     }
 
-    /// A template with lines removed, doubled or shifted is one that somebody is in the middle of
-    /// writing.
+    /// A template with removed, doubled or shifted lines, as while it is being edited.
     #[test]
     fn a_damaged_template_is_answered(
         edits in prop::collection::vec((0usize..400, 0u8..4), 1..6)

@@ -1,5 +1,5 @@
-//! A migration while the store's clock leaps over days: iterators expire, shards are trimmed, and what
-//! was compared before is no proof any more.
+//! A migration while the store's clock leaps over days: iterators expire, shards are trimmed, and
+//! earlier comparisons are no longer proof.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::process::{LocalStore, Process, binary, root, wait_for, weir_on};
 const LIMIT: Duration = Duration::from_secs(90);
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const DAY_AND_MORE_MS: u64 = 26 * HOUR_MS;
-/// So many items are in every shard of a new table, wherever their keys lie.
+/// With this many items, every shard of a new table has one, wherever their keys lie.
 const ITEMS_IN_ALL_SHARDS: usize = 32;
 const PLAN: &str = "migration: leaps
 kind: restructure
@@ -51,7 +51,7 @@ struct Migration<'s> {
 }
 
 impl Migration<'_> {
-    /// Runs a verb to its end: its exit code, and what it said.
+    /// Runs a verb to its end; returns its exit code and its output.
     fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = binary("weir");
         command.args(["migrate", "--endpoint", &self.url]).args(arguments);
@@ -70,7 +70,7 @@ impl Migration<'_> {
         self.work("start", "leaps.yaml", ".weir/migrate")
     }
 
-    /// Begins it and waits until all is copied.
+    /// Begins the migration and waits until all is copied.
     fn begin(&self, plan: &str) -> Process {
         let mut worker = self.start(plan);
         wait_for("the migration to begin", LIMIT * 4, || {
@@ -88,7 +88,7 @@ impl Migration<'_> {
         self.store.endpoint.ok("PutItem", &json!({"TableName": "new", "Item": item}));
     }
 
-    /// Looks at the streams once in each 20 hours.
+    /// Reads the streams once every 20 hours.
     fn look_daily(&self) {
         let look_again_by = || {
             let (_, said) = self.verb(&["status", "leaps", "--output", "json"]);
@@ -103,8 +103,8 @@ impl Migration<'_> {
         }
     }
 
-    /// Lets more than a day pass, until the stream of a table has forgotten all of it: a store does that
-    /// some time after its clock was advanced, and a worker may be there before.
+    /// Advances the clock by more than a day, until a table's stream is trimmed: a store trims some
+    /// time after its clock was advanced, and a worker may read before.
     fn leap(&self, table: &str) {
         self.store.endpoint.advance_clock(DAY_AND_MORE_MS);
         wait_for("the records to be trimmed", LIMIT, || {
@@ -116,7 +116,7 @@ impl Migration<'_> {
         });
     }
 
-    /// Works from here, with checkpoints in this folder.
+    /// Starts workers on this machine, with checkpoints in this folder.
     fn work(&self, verb: &str, what: &str, folder: &str) -> Process {
         let package = root().join("functions/processor").display().to_string();
         let mut work = binary("weir");
@@ -139,8 +139,8 @@ impl Migration<'_> {
     }
 }
 
-/// A store with a table to be migrated, and the one that it becomes, which has such a key; these have
-/// a stream.
+/// Starts a store with a table to be migrated, and its target, which has this key; the tables in
+/// `followed` have a stream.
 fn store(folder: &Path, followed: &[&str], new_key: &[&str]) -> LocalStore {
     let store = LocalStore::start(folder);
     let stream: Value = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
@@ -168,7 +168,7 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     let migration = Migration { folder: folder.path(), url, store: &store };
     (0..8).for_each(|number| migration.put(&format!("before-{number}")));
     let mut worker = migration.begin(PLAN);
-    // One in every shard at least: once they are there, the shards are read up to them.
+    // At least one in every shard: once they are applied, the shards are read up to them.
     let read = |n: usize| format!("read-{n}");
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.put(&read(n)));
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.wait_for(&read(n)));
@@ -177,7 +177,7 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     migration.leap("old");
     let (code, said) = migration.verb(&["cutover", "leaps", "--no-way-back"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` again"), "{code}: {said}");
-    // The records of before are trimmed, the iterators expired; what is written now is followed.
+    // The earlier records are trimmed, the iterators expired; new writes are followed.
     (0..8).for_each(|number| migration.put(&format!("after-{number}")));
     (0..8).for_each(|number| migration.wait_for(&format!("after-{number}")));
     migration.ok(&["verify", "leaps"]);
@@ -189,8 +189,8 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// Nobody follows the sources for longer than their streams keep what was written to them. A worker knows
-/// it of each shard that it had read something of.
+/// The sources are not followed for longer than their streams keep records. A worker detects it in
+/// each shard of which it had read something.
 #[test]
 fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,10 +211,10 @@ fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     wait_for("the worker to see that it is late", LIMIT, || late.has_ended().then_some(()));
     let said = late.log();
     assert!(said.contains("of `old` are lost"), "{said}");
-    assert!(said.contains("`weir migrate abort leaps`, and begin a new one"), "{said}");
+    assert!(said.contains("run `weir migrate abort leaps`, then start a new migration"), "{said}");
 }
 
-/// Nobody follows the targets for longer than their streams keep what was written to them.
+/// The targets are not followed for longer than their streams keep records.
 #[test]
 fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     migration.ok(&["verify", "leaps"]);
     migration.ok(&["cutover", "leaps"]);
     migration.ok(&["verify", "leaps"]);
-    // Who looks at the streams within a day knows that all has come back.
+    // If the streams are read within a day, all changes have come back.
     let name_of_0 = || {
         let key = json!({"TableName": "old", "Key": {"p": {"S": "item-0"}}});
         store.endpoint.ok("GetItem", &key)["Item"]["name"]["S"].clone()
@@ -242,7 +242,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
     migration.leap("new");
-    // Whoever follows them from now on finds nothing of it in the streams.
+    // A worker that begins now finds no trace of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` compares"), "{code}: {said}");
@@ -273,7 +273,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// Nobody follows the parts of documents for longer than their stream keeps what was written to them.
+/// The parts of documents are not followed for longer than their stream keeps records.
 #[test]
 fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,11 +313,11 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     ["PROFILE", "TAG#000000", "TAG#000001"].iter().for_each(|sk| delete("item-2", sk));
     delete("item-3", "PROFILE");
     migration.leap("new");
-    // Whoever follows them from now on finds nothing of it in the streams.
+    // A worker that begins now finds no trace of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` compares"), "{code}: {said}");
-    // Of the third item parts are left, which are no document.
+    // The third item left parts, which are no document.
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 2 extra, 0 occupied, 1 refused, 0 not_invertible";
     assert!(code == 3 && said.contains(found), "{code}: {said}");

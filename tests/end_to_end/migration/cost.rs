@@ -1,4 +1,4 @@
-//! What `weir migrate plan` says that a migration costs, against what the store charges for it.
+//! The costs that `weir migrate plan` estimates, compared with what the store charges.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::wire::Endpoint;
 
 const ITEMS: usize = 2_000;
 const TABLES: [&str; 2] = ["cats", "pets"];
-/// How far a plan may be from what is charged.
+/// Allowed relative deviation of a plan from the charge.
 const TOLERANCE: f64 = 0.1;
-/// Two target items for each second source item, one of up to two write units.
+/// Two target items for every second source item, one of up to two write units.
 const RESTRUCTURE: &str = r#"migration: move
 kind: restructure
 from:
@@ -74,7 +74,7 @@ fn create(store: &Endpoint, table: &str, indexes: &[Index]) {
     store.ok("CreateTable", &request);
 }
 
-/// Items of 100 to 1,400 bytes, each second one with an age.
+/// Puts items of 100 to 1,400 bytes, every second one with an age.
 fn fill(store: &Endpoint) {
     let numbers: Vec<usize> = (0..ITEMS).collect();
     for some in numbers.chunks(25) {
@@ -105,7 +105,7 @@ fn run(folder: &Path, store: &Endpoint, arguments: &[&str]) -> String {
     said
 }
 
-/// A whole migration of a plan: what was planned, and what each phase was charged.
+/// Runs a whole migration of a plan; returns the estimate, and the charge of each phase.
 fn whole(
     plan: &str,
     sources: &[Index],
@@ -131,7 +131,7 @@ fn whole(
         assert!(!worker.has_ended(), "{}", worker.log());
         let said = migrate(folder.path(), &store.endpoint, &status).output().unwrap().stdout;
         let status: Value = serde_json::from_slice(&said).unwrap_or_default();
-        // What was touched has come through the stream as well.
+        // Touched items have also come through the stream.
         (status["phase"] == "tailing" && status["stream"]["converged_percent"] == 100).then_some(())
     });
     let backfill = meter.take(&TABLES);
@@ -148,7 +148,7 @@ fn whole(
 }
 
 fn near(what: &str, planned: f64, charged: f64) {
-    // A few units are those of the verbs' own looks.
+    // A few units are the verbs' own reads.
     let is_near = (planned - charged).abs() <= (charged * TOLERANCE).max(5.0);
     assert!(is_near, "{what}: planned {planned}, charged {charged}");
 }

@@ -1,4 +1,4 @@
-//! One migration of a table `cats` into a table `pets`, by the real binaries, as tests drive it.
+//! One migration of a table `cats` into a table `pets`, driven by tests through the real binaries.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::process::{LocalStore, Process, root, wait_for, weir_on};
 
-/// How long something may take on a busy machine.
+/// Time-out of every wait, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 pub(crate) const SECOND_MS: u64 = 1_000;
 pub(crate) const PLAN: &str = "migration: move
@@ -51,13 +51,13 @@ impl Migrating<'_> {
     pub(crate) fn put(&self, number: usize, bytes: usize) {
         let item = json!({"p": {"S": format!("n{number:03}")}, "text": {"S": "x".repeat(bytes)}});
         let request = json!({"TableName": "cats", "Item": item});
-        // The table may be throttled as well; a second later it has more.
+        // The table may be throttled as well; a second later it has more capacity.
         while self.store.endpoint.send("PutItem", &request).status != 200 {
             self.store.endpoint.advance_clock(SECOND_MS);
         }
     }
 
-    /// Freezes the store's clock, or lets it go on.
+    /// Freezes the store's clock, or resumes it.
     pub(crate) fn clock(&self, change: &Value) {
         let body = change.to_string();
         let clock = "/_weir/clock";
@@ -65,14 +65,14 @@ impl Migrating<'_> {
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
 
-    /// A verb on this store, with the keys that it takes.
+    /// Returns a verb on this store, with the store's keys.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = weir_on(&self.store.endpoint);
         command.arg("migrate").args(arguments).current_dir(self.folder);
         command
     }
 
-    /// Runs a verb to its end: its exit code, and what it said.
+    /// Runs a verb to its end; returns its exit code and its output.
     pub(crate) fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let ended = self.command(arguments).output().unwrap();
         let said = [ended.stdout, ended.stderr].concat();
@@ -96,7 +96,7 @@ impl Migrating<'_> {
         Process::start(work, self.folder.join("worker.log"))
     }
 
-    /// Starts the plan with so many items per second and local workers.
+    /// Starts the plan with this rate in items per second, and local workers.
     pub(crate) fn start_at(&self, rate: &str, workers: &str) -> Process {
         let package = root().join("functions/processor").display().to_string();
         let flags = ["--rate", rate, "--local-workers", workers, "--package", &package];

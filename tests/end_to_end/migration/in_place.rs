@@ -1,5 +1,5 @@
-//! A migration that changes items where they stand, by the real binaries: what it may not touch, and
-//! a way back that cannot be gone for every item.
+//! A migration that changes items in place, by the real binaries: items that it must not change,
+//! and a reverse direction that does not exist for every item.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ gate_seconds: 0
 function_seconds: 10
 ";
 
-/// What another migration leaves where an item was deleted.
+/// What another migration leaves in place of a deleted item.
 const TOMBSTONE: &str =
     r#"{"p":{"S":"gone"},"_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
 
@@ -49,7 +49,7 @@ fn a_way_back_names_what_it_cannot_change_and_tombstones_stay_what_they_are() {
     assert_eq!(state_of("n000")["state"]["S"], "open");
     assert_eq!(state_of("gone"), tombstone);
 
-    // What a writer of the new form writes, and the inverse does not know.
+    // A writer of the new form writes it, and the inverse does not know it.
     put(&json!({"p": {"S": "odd"}, "state": {"N": "7"}}));
     let (code, said) = migrating.verb(&["revert", "move"]);
     assert!(code == 3 || code == 4, "{code}: {said}");

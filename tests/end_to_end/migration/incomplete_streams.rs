@@ -1,6 +1,6 @@
-//! Writes of which a stream or a single record does not tell everything: too large for a moment, of two
-//! items for one key, made while the stream was off, deleted in part. None of them may be lost by a
-//! switch.
+//! Writes that a stream or a single record does not report completely: temporarily too large, two
+//! items for one key, made while the stream was disabled, deleted in part. A switch must lose none
+//! of them.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl Migrating<'_> {
         self.store.endpoint.ok("DeleteItem", &key);
     }
 
-    /// An item, without its mark; null if there is none, or a tombstone.
+    /// Returns an item without its mark; null if there is none, or a tombstone.
     fn item(&self, table: &str, key: &str) -> Value {
         let key = json!({"TableName": table, "Key": {"p": {"S": key}}, "ConsistentRead": true});
         let mut item = self.store.endpoint.ok("GetItem", &key)["Item"].clone();
@@ -78,7 +78,7 @@ fn an_item_that_was_too_large_for_a_moment_becomes_all_that_it_is_to_become() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = migrating.ready(NAMED, &[cat("n1", "Tom")]);
-    // With its mark it has more than 400 KB; the entry of its name fits.
+    // With its mark it exceeds 400 KB; the entry of its name fits.
     let mut large = cat("n2", "Kim");
     large["text"] = json!({"S": "x".repeat(409_560)});
     migrating.put_item("cats", &large);
@@ -98,7 +98,7 @@ fn on_the_way_back_two_items_for_one_key_are_a_collision() {
     let cats = ["n1", "n2", "n3"].map(|id| owned(id, id, "ann"));
     let _worker = migrating.ready(OWNED, &cats);
     migrating.ok(&["cutover", "move"]);
-    // One with the wrong owner comes and goes, one stays; nobody touches the right ones.
+    // One with the wrong owner is written and deleted, one stays; the right ones are not changed.
     migrating.put_item("pets", &owned("zoe#n1", "n1", "zoe"));
     wait_for("the first to be seen", LIMIT, || {
         let key = json!({"TableName": "cats", "Key": {"p": {"S": "n1"}}});
@@ -107,7 +107,7 @@ fn on_the_way_back_two_items_for_one_key_are_a_collision() {
     migrating.delete_item("pets", "zoe#n1");
     migrating.put_item("pets", &owned("zoe#n2", "n2", "zoe"));
     let (code, said) = migrating.verb(&["revert", "move", "--timeout", "10"]);
-    assert!(code == 4 && said.contains("have one target"), "{code}: {said}");
+    assert!(code == 4 && said.contains("have the same target"), "{code}: {said}");
     migrating.delete_item("pets", "zoe#n2");
     migrating.ok(&["revert", "move"]);
     for item in &cats {
@@ -154,7 +154,7 @@ fn what_is_deleted_in_part_is_found_on_the_way_back() {
     // The entry of its name stays, which makes no cat.
     migrating.delete_item("pets", "n1");
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
-    // One that knows no places in the streams, so that it misses none.
+    // Its checkpoints are empty, so it detects no gap.
     let package = root().join("functions/processor").display().to_string();
     let url = format!("http://{}", store.endpoint.address());
     let mut work = binary("weir");
@@ -169,7 +169,7 @@ fn what_is_deleted_in_part_is_found_on_the_way_back() {
     assert_eq!(migrating.item("cats", "n2"), cat("n2", "Kim"));
 }
 
-/// Two migrations have one table of targets, and one of them an earlier run that was given up.
+/// Two migrations share a target table, and one of them has an earlier, aborted run.
 #[test]
 fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
     let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
         pets.iter().partition(|item| key_of(item).starts_with("CAT#"));
     assert!(cats.len() == 1 && cats[0]["_weir"].is_null(), "{cats:?}");
     assert!(others.len() == 2 && others.iter().all(|item| !item["_weir"].is_null()), "{others:?}");
-    // So a deletion is followed still.
+    // So a deletion is still followed.
     migrating.delete_item("dogs", "d1");
     migrating.ok(&["cutover", "dogs", "--no-way-back"]);
     assert_eq!(migrating.item("pets", "DOG#d1"), Value::Null);

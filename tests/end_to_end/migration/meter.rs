@@ -1,6 +1,6 @@
-//! A gateway before a store that asks with every request what it consumed, and adds that up.
+//! A gateway before a store that requests the consumed capacity with every request, and sums it up.
 //!
-//! One request, one connection. Answers are passed on as they are.
+//! One request per connection. Answers are passed on unchanged.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Before the store at `address`.
+    /// Starts a meter before the store at `address`.
     pub(crate) fn before(address: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().to_string();
@@ -47,14 +47,14 @@ impl Meter {
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (store, counted) = (store.clone(), Arc::clone(&counted));
-                // A client that goes away ends its own connection alone.
+                // A client that disconnects ends only its own connection.
                 std::thread::spawn(move || pass(client, &store, &counted));
             }
         });
         Self { address: own, sums }
     }
 
-    /// What some tables consumed since this was asked last.
+    /// Returns the consumption of some tables since the last call.
     pub(crate) fn take(&self, tables: &[&str]) -> Consumed {
         let sums = std::mem::take(&mut *self.sums.lock().unwrap());
         let mut all = Consumed::default();
@@ -108,7 +108,7 @@ fn pass(mut client: TcpStream, store: &str, sums: &Sums) -> std::io::Result<()> 
     client.write_all(&answer)
 }
 
-/// The head of a request and its body; none if there is none.
+/// Reads the head of a request and its body; `None` at the end of the connection.
 fn read_request(client: &mut TcpStream) -> std::io::Result<Option<(String, Vec<u8>)>> {
     let mut bytes = Vec::new();
     let mut some = [0; 16 * 1024];
@@ -133,7 +133,7 @@ fn read_request(client: &mut TcpStream) -> std::io::Result<Option<(String, Vec<u
     }
 }
 
-/// Adds the capacity of an answer, which is of one table or a list.
+/// Adds the capacity in an answer, which is of one table or a list.
 fn add(sums: &mut BTreeMap<String, Consumed>, capacity: &Value, writes: bool) {
     let list = capacity.as_array().cloned().unwrap_or_else(|| vec![capacity.clone()]);
     for of_table in list {

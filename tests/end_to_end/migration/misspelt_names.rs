@@ -1,5 +1,5 @@
-//! Names in a plan that no item has: they are told before anything begins, and a purge that removes
-//! nothing does not end as one that did.
+//! Names in a plan that no item has: they are reported before anything begins, and a purge that
+//! removes nothing does not end like a successful one.
 
 use std::fs;
 
@@ -51,13 +51,13 @@ fn a_misspelt_purge_is_told_and_does_not_end_green() {
     assert!(told.contains("`.tennant` is in none of 10 items of `cats`"), "{told}");
     assert!(told.contains("did you mean `tenant`?"), "{told}");
     let (_, said) = migrating.verb(&["plan", "plan.yaml"]);
-    assert!(said.contains("nothing of what was tried would be removed"), "{said}");
+    assert!(said.contains("none of the sampled items would be removed"), "{said}");
     assert!(!said.contains("begin it"), "{said}");
 
     let mut worker = migrating.work("start", "plan.yaml");
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
     migrating.ok(&["verify", "move"]);
-    // What is said again ends the same.
+    // A repeated command ends the same way.
     for _ in 0..2 {
         let (code, said) = migrating.verb(&["complete", "move"]);
         assert_eq!(code, 3, "{said}");
@@ -120,6 +120,6 @@ fn a_target_that_is_full_is_named() {
     for verb in [&["plan", "plan.yaml"][..], &["start", "plan.yaml", "--dry-run"]] {
         let (code, said) = migrating.verb(verb);
         assert_eq!(code, 3, "{said}");
-        assert!(said.contains("`pets` has about 1 item already, such as"), "{said}");
+        assert!(said.contains("`pets` has about 1 item, for example"), "{said}");
     }
 }

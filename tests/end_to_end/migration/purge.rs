@@ -1,5 +1,5 @@
-//! A tenant leaves: its items, and what expired of them before, are gone with one receipt, also when
-//! the first attempt to end it died between the archive and the receipt.
+//! A tenant's items are purged, including expired ones in the archive, with one receipt, also if
+//! the first attempt to complete it was killed between the archive and the receipt.
 
 use std::fs;
 use std::time::Duration;
@@ -28,13 +28,13 @@ fn run(up: &Up, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The studios of what is archived, with duplicates.
+/// Returns the studios of the archived items, with duplicates.
 fn archived(up: &Up) -> Vec<String> {
     let rows = parquet_rows::of_table(up, "movies");
     rows.iter().map(|row| row["_item"]["studio"]["S"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Films of two studios in turns; the first half of them expires.
+/// Puts films of two studios alternately; the first half of them expires.
 fn prepare(up: &Up) {
     let clock = up.store.request("GET", "/_weir/clock", "", b"").unwrap().body;
     let now = clock["now_ms"].as_u64().unwrap() / 1000;
@@ -53,7 +53,7 @@ fn prepare(up: &Up) {
     });
 }
 
-/// A condition that is none removes nothing: it is told before anything begins.
+/// Checks that an invalid condition removes nothing: it is reported before anything begins.
 fn slips_are_refused(up: &Up) {
     for (slip, words) in [
         (".studio = \"A\"", "the condition gave an object"),
@@ -86,7 +86,7 @@ fn what_a_tenant_had_is_gone_with_one_receipt() {
     run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
     run(&up, &["migrate", "verify", "studio-leaves"]);
 
-    // As a `complete` leaves it that dies before it has written the receipt.
+    // The state after a `complete` that was killed before it wrote the receipt.
     let event =
         json!({"erase": {"table": "movies", "where": ".studio == \"A\"", "name": "studio-leaves"}});
     fs::write(up.folder.path().join("event.json"), event.to_string()).unwrap();
@@ -114,7 +114,7 @@ fn what_a_tenant_had_is_gone_with_one_receipt() {
     assert!(left.iter().all(|item| item["studio"]["S"] == "B"), "{left:?}");
     assert_eq!((left.len(), archived(&up).len()), (FILMS / 4, FILMS / 4));
 
-    // It is kept, and saying it again changes nothing.
+    // It is kept, and repeating the command changes nothing.
     let key = json!({"migration": {"S": "studio-leaves"}, "entry": {"S": "RECEIPT"}});
     let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
     let kept = || up.store.ok("GetItem", &request)["Item"]["receipt"]["S"].clone();
@@ -136,8 +136,8 @@ segments: 2
 gate_seconds: 0
 "#;
 
-/// The project's template, in which the histories have a stream and the function `migration` follows
-/// it, as the guide says that a purge of them needs.
+/// Returns the project's template with a stream of the histories that the function `migration`
+/// follows, as the guide requires for a purge of them.
 fn template_with_history_stream() -> String {
     let text = fs::read_to_string(root().join("template.yaml")).unwrap();
     let package = format!("CodeUri: {}/", root().join("functions/processor").display());
@@ -157,8 +157,7 @@ fn template_with_history_stream() -> String {
     )
 }
 
-/// Histories of a tenant's films have no record of their own once the films are gone: deleting the
-/// films writes into them once more, and that goes as well.
+/// Deleting a tenant's films adds versions to their histories; the purge removes these as well.
 #[test]
 fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +193,7 @@ fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
     fs::write(up.folder.path().join("plan.yaml"), PLAN_WITH_HISTORIES).unwrap();
     run(&up, &["migrate", "start", "plan.yaml"]);
     run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
-    // The deletes have become versions when the function `versions` is through with the stream.
+    // The deletes have become versions when the function `versions` has processed the stream.
     let marker = json!({"year": {"N": "2026"}, "title": {"S": "B-marker"}, "studio": {"S": "B"}});
     up.store.ok("PutItem", &json!({"TableName": "movies", "Item": marker}));
     wait_for("the last change to be a version", LIMIT, || {

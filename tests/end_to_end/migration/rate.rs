@@ -1,5 +1,4 @@
-//! The rate of a migration is that of all its workers together, however many segments and workers
-//! there are.
+//! The rate of a migration limits all its workers together, for any number of segments and workers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ fn fill(store: &LocalStore) {
     }
 }
 
-/// Items that the backfill has read, and whether all segments are done.
+/// Returns the items that the backfill has read, and whether all segments are done.
 fn progress(store: &LocalStore) -> (u64, bool) {
     let request = json!({
         "TableName": "weir-migrations", "ConsistentRead": true,
@@ -35,14 +34,14 @@ fn progress(store: &LocalStore) -> (u64, bool) {
         "ExpressionAttributeValues": {":m": {"S": "move"}, ":e": {"S": "TASK#0#"}},
     });
     let answer = store.endpoint.send("Query", &request);
-    // The table may not be there yet.
+    // The table may not exist yet.
     let tasks = answer.body["Items"].as_array().cloned().unwrap_or_default();
     let read = |task: &Value| task["counts"]["M"]["read"]["N"].as_str()?.parse::<u64>().ok();
     let is_done = |task: &Value| task["done"]["BOOL"] == true;
     (tasks.iter().filter_map(read).sum(), !tasks.is_empty() && tasks.iter().all(is_done))
 }
 
-/// When the backfill had noted how many items, until its end.
+/// Returns when the backfill had recorded how many items, until its end.
 fn watch(store: &LocalStore, worker: &mut Process) -> BTreeMap<u64, Instant> {
     let (begun, mut seen) = (Instant::now(), BTreeMap::new());
     loop {
@@ -58,7 +57,7 @@ fn watch(store: &LocalStore, worker: &mut Process) -> BTreeMap<u64, Instant> {
     }
 }
 
-/// Items per second of a backfill, from the first note of its workers to the last one.
+/// Returns the items per second of a backfill, from the first to the last save of its workers.
 #[expect(clippy::cast_precision_loss, reason = "some thousand items")]
 fn measured(workers: &str) -> f64 {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a migration does about what should not be: targets that somebody damaged, a plan that is
-//! another one than it was begun with, a stream that is far behind.
+//! What a migration does about unexpected states: damaged targets, a changed plan, a stream that
+//! lags far behind.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, wait_for};
 
-/// What a comparison says that found nothing.
+/// The output of a comparison without a difference.
 const EQUAL: &str = "0 missing, 0 different, 0 extra";
 const MINUTES_MS: u64 = 10 * 60 * SECOND_MS;
 
-/// An item as a reader sees it.
+/// Returns the items that a reader sees, as texts.
 fn visible(store: &LocalStore, table: &str) -> Vec<String> {
     let items = store.endpoint.scan(table).into_iter().filter_map(|mut item| {
         let mark = item.as_object_mut().unwrap().remove("_weir");
@@ -37,7 +37,7 @@ fn damaged_targets_are_found_and_repaired() {
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
 
     let key = |name: &str| json!({"p": {"S": name}});
-    // Missing, different, and one too many, whose mark names a source item that there never was.
+    // Missing, different, and an extra one, whose mark names a source item that never existed.
     store.endpoint.ok("DeleteItem", &json!({"TableName": "pets", "Key": key("n003")}));
     store.endpoint.ok(
         "UpdateItem",
@@ -69,7 +69,7 @@ fn damaged_targets_are_found_and_repaired() {
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
     assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
-    // What was repaired is followed as before.
+    // Repaired items are followed as before.
     migrating.put(4, 20);
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key("n003")}));
     migrating.ok(&["verify", "move"]);
@@ -93,12 +93,12 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     let (code, said) = migrating.verb(&["start", "plan.yaml", "--local-workers", "1"]);
     assert_eq!(code, 4, "{said}");
     assert!(
-        said.contains("`move` was begun with another plan")
+        said.contains("`move` was started with another plan")
             && said.contains("give this plan another name"),
         "{said}"
     );
 
-    // And if somebody writes it into the control table, no worker carries it out.
+    // If the plan in the control table is changed by hand, no worker executes it.
     let entry = json!({"migration": {"S": "move"}, "entry": {"S": "PLAN"}});
     let request = json!({"TableName": "weir-migrations", "Key": entry, "ConsistentRead": true});
     let item = store.endpoint.ok("GetItem", &request)["Item"].clone();
@@ -125,7 +125,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
-    // With its own plan it goes on, when somebody says that it is right again.
+    // With its own plan it continues after `resume`.
     wait_for("both segments to be set aside", LIMIT, || {
         (migrating.status()["failing"]["set_aside"] == json!(2)).then_some(())
     });
@@ -146,12 +146,12 @@ fn a_backfill_waits_for_a_stream_that_is_behind() {
     migrating.prepare(1_000, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
-    // Minutes pass after a change that nobody has followed yet; then the clock stands, so that what
-    // is noted of it stays fresh.
+    // Minutes pass after a change that no worker has followed yet; then the clock is frozen, so
+    // that the note of the lag stays recent.
     migrating.put(0, 20);
     store.endpoint.advance_clock(MINUTES_MS);
     migrating.clock(&json!({"freeze": true}));
-    // The stream's records come first: no task may be worked on before one of them was seen.
+    // The stream's records come first: no task may be processed before one of them was read.
     migrating.ok(&["pause", "move"]);
     let mut worker = migrating.work("work", "move");
     let behind = |status: &Value| {
@@ -168,15 +168,15 @@ fn a_backfill_waits_for_a_stream_that_is_behind() {
     let log = folder.path().join(".weir/migrate/logs/migration.log");
     let reason = wait_for("the backfill to wait", LIMIT, || {
         assert!(!worker.has_ended(), "{}", worker.log());
-        let waits = fs::read_to_string(&log).unwrap_or_default().contains("task later");
+        let waits = fs::read_to_string(&log).unwrap_or_default().contains("task postponed");
         behind(&migrating.status()).filter(|_| waits)
     });
     assert!(reason.ends_with(" s behind"), "{reason}");
-    // Nothing but the change that was followed is there.
+    // The target contains only the change that was followed.
     assert_eq!(migrating.status()["backfill"]["done"], 0);
     assert!(store.endpoint.scan("pets").len() <= 1);
 
-    // Once what was noted is old, it goes on.
+    // Once the note is old, the backfill continues.
     migrating.clock(&json!({"resume": true}));
     migrating.wait_for_phase("tailing", &mut worker, |status| {
         if behind(status).is_some() {

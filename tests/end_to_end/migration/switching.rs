@@ -1,5 +1,5 @@
-//! Switches that do not go through: whoever held writers up dies, is interrupted, is overtaken by
-//! somebody else, or finds that something was written that the plan cannot take.
+//! Switches that do not succeed: the command that blocks writers is killed, interrupted or
+//! overtaken by another command, or finds a write that the plan cannot transform.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, Process, binary, wait_for};
 
 impl Migrating<'_> {
-    /// Sets members of an entry of the control table, as a process leaves it that dies.
+    /// Sets members of an entry of the control table, as a killed process leaves it.
     fn leave(&self, entry: &str, members: &[(&str, Value)]) {
         let sets: Vec<String> =
             (0..members.len()).map(|place| format!("#n{place} = :v{place}")).collect();
@@ -35,7 +35,7 @@ impl Migrating<'_> {
         self.store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key}));
     }
 
-    /// A cut-over that goes on in the background, and holds writers up.
+    /// Starts a cut-over in the background that blocks writers.
     fn holding(&self, log: &str, seconds: &str) -> Process {
         let mut command = binary("weir");
         let url = format!("http://{}", self.store.endpoint.address());
@@ -62,7 +62,7 @@ impl Migrating<'_> {
     }
 }
 
-/// A migration that is ready, and its worker.
+/// Returns the worker of a migration that is ready to switch.
 fn ready(migrating: &Migrating<'_>, plan: &str) -> Process {
     migrating.prepare(1_000, plan);
     (0..10).for_each(|number| migrating.put(number, 10));
@@ -78,22 +78,23 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
-    // Nobody applies this, so nothing is drained. The clock stands, so that it stays a late change that
-    // somebody may still apply.
+    // No worker applies this, so nothing is drained. The clock is frozen, so that it stays a late
+    // change that a worker may still apply.
     worker.kill();
     migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
     let cutover = ["cutover", "move", "--timeout", "1", "--nobody-follows"];
     let (code, said) = migrating.verb(&cutover);
-    assert!(code == 5 && said.contains("everything is as it was"), "{code}: {said}");
+    assert!(code == 5 && said.contains("nothing has changed"), "{code}: {said}");
     migrating.is_as_it_was();
 
     let mut interrupted = migrating.holding("interrupted.log", "60");
     assert!(!interrupted.interrupt());
-    assert!(interrupted.log().contains("everything is as it was"), "{}", interrupted.log());
+    assert!(interrupted.log().contains("nothing has changed"), "{}", interrupted.log());
     migrating.is_as_it_was();
 
-    // Killed, it leaves writers held up; nobody compares meanwhile, and who says it again goes on.
+    // A killed command leaves writers blocked; no comparison runs meanwhile, and repeating the
+    // command resumes it.
     migrating.holding("killed.log", "60").kill();
     assert_eq!(migrating.status()["phase"], "cutting-over");
     let (code, said) = migrating.verb(&["verify", "move"]);
@@ -102,11 +103,11 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
     assert_eq!(code, 5);
     migrating.is_as_it_was();
 
-    // Two at the same time: the first one is overtaken by the second, and that one by `abort`.
+    // Two concurrent commands: the second overtakes the first, and `abort` overtakes the second.
     let mut first = migrating.holding("first.log", "5");
     let mut second = migrating.holding("second.log", "10");
     wait_for("the first one to see it", LIMIT, || first.has_ended().then_some(()));
-    assert!(first.log().contains("somebody else took over"), "{}", first.log());
+    assert!(first.log().contains("another command took over"), "{}", first.log());
     migrating.ok(&["abort", "move"]);
     wait_for("the second one to see it", LIMIT, || second.has_ended().then_some(()));
     let status = migrating.status();
@@ -125,14 +126,14 @@ fn writers_are_not_held_up_for_a_change_that_nobody_applies() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let without_inverse = PLAN.replace("inverse:\n  - table: pets\n    items: [{to: cats}]\n", "");
     let mut worker = ready(&migrating, &without_inverse);
-    // A pause is of the backfill: a comparison is made all the same.
+    // A pause concerns the backfill: comparisons still run.
     migrating.ok(&["pause", "move"]);
     migrating.ok(&["verify", "move"]);
     migrating.ok(&["resume", "move"]);
     let status = migrating.status();
     assert_eq!((&status["phase"], &status["has_way_back"]), (&json!("ready"), &json!(false)));
     let (code, said) = migrating.verb(&["cutover", "move"]);
-    assert!(code == 4 && said.contains("say --no-way-back"), "{code}: {said}");
+    assert!(code == 4 && said.contains("add --no-way-back"), "{code}: {said}");
 
     worker.kill();
     migrating.put(100, 10);
@@ -153,7 +154,7 @@ fn writers_are_not_held_up_for_a_change_that_nobody_applies() {
     let (code, said) = migrating.verb(&["wait", "move", "--for", "ended"]);
     assert!(code == 1 && said.contains("reverted, aborted"), "{said}");
     let (code, said) = migrating.verb(&["journal", "mvoe"]);
-    assert!(code == 1 && said.contains("there is no migration `mvoe`"), "{said}");
+    assert!(code == 1 && said.contains("unknown migration `mvoe`"), "{said}");
 }
 
 #[test]
@@ -163,15 +164,15 @@ fn a_cut_over_looks_for_somebody_who_follows_the_way_back() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
     worker.kill();
-    // What workers have noted until then is too old.
+    // The workers' notes until then are too old.
     store.endpoint.advance_clock(60 * SECOND_MS);
     let pets = store.endpoint.scan("pets");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
-    let words = "nobody was seen to follow the stream of `pets`";
+    let words = "no function read the stream of `pets`";
     assert!(code == 5 && said.contains(words) && said.contains("--nobody-follows"), "{said}");
     migrating.is_as_it_was();
     assert_eq!(store.endpoint.scan("pets"), pets);
-    // Whoever has nothing else to do is found.
+    // An idle worker is found.
     let _worker = migrating.work("work", "move");
     migrating.ok(&["cutover", "move"]);
     assert_eq!(store.endpoint.scan("pets"), pets);
@@ -184,7 +185,8 @@ fn a_cut_over_that_was_decided_is_only_ended() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = ready(&migrating, PLAN);
     migrating.ok(&["cutover", "move"]);
-    // As it is left by somebody who dies after the decision, when writers use the targets already.
+    // The state after a command that was killed after the decision, when writers use the targets
+    // already.
     migrating.leave("STATE", &[("phase", json!({"S": "turning"}))]);
     let pet = json!({"p": {"S": "n001"}, "text": {"S": "of the targets"}});
     store.endpoint.ok("PutItem", &json!({"TableName": "pets", "Item": pet}));
@@ -196,7 +198,7 @@ fn a_cut_over_that_was_decided_is_only_ended() {
         (&status["phase"], &status["route"]["write"]),
         (&json!("cut-over"), &json!("target"))
     );
-    // The same of the way back.
+    // The same in the reverse direction.
     migrating.ok(&["revert", "move"]);
     migrating.leave("STATE", &[("phase", json!({"S": "returning"}))]);
     migrating.ok(&["revert", "move"]);
@@ -229,7 +231,7 @@ fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
     migrating.put(3, 0);
     refused("cannot be transformed");
     migrating.delete(3);
-    refused("what it was before is still there");
+    refused("a target of an earlier version still exists");
     let (code, said) = migrating.verb(&["verify", "move"]);
     assert!(code == 3 && said.contains("1 extra"), "{code}: {said}");
     migrating.ok(&["verify", "move", "--repair"]);
@@ -245,7 +247,7 @@ fn what_a_record_says_that_was_lost_is_said_again() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = ready(&migrating, PLAN);
-    // The function passes over a record, as over one that its mapping has given up.
+    // The function ignores a record, like one that its mapping has discarded.
     let key = json!({"migration": {"S": "*"}, "entry": {"S": "ACTIVE"}});
     let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
     let active = store.endpoint.ok("GetItem", &request)["Item"].clone();
@@ -259,14 +261,14 @@ fn what_a_record_says_that_was_lost_is_said_again() {
     std::thread::sleep(Duration::from_secs(5));
     put(&active);
 
-    // A repair makes the target equal, which does not prove that the record is applied.
+    // A repair makes the target equal, which does not prove that the record was applied.
     let said = migrating.ok(&["verify", "move", "--repair"]);
     assert!(said.contains("1 missing"), "{said}");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     assert!(code == 5 && said.contains("a record has not reached"), "{code}: {said}");
     store.endpoint.advance_clock(2 * 60 * SECOND_MS);
     let said = migrating.ok(&["verify", "move", "--repair"]);
-    assert!(said.contains("records said that were lost"), "{said}");
+    assert!(said.contains("repaired from lost records"), "{said}");
     migrating.ok(&["cutover", "move"]);
     assert_eq!(store.endpoint.scan("pets").len(), 11);
 }

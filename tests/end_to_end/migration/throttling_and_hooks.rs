@@ -1,5 +1,5 @@
-//! Migrations that are hindered: by DynamoDB's throttling, by a hook that says no, by a worker that
-//! held a task when its record was lost.
+//! Migrations with obstacles: throttling by DynamoDB, a hook that fails, a worker that held a task
+//! when its record was lost.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, wait_for};
 
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;
-/// Seconds of its throughput that a table keeps at most.
+/// Upper bound of the seconds of throughput that a table saves for a burst.
 const BURST_SECONDS: u64 = 300;
 
 #[test]
@@ -20,7 +20,7 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start_with(folder.path(), &["--throughput", "enforce"]);
     let migrating = Migrating { folder: folder.path(), store: &store };
-    // 5 write units each, more in all than what a table of 5 keeps for a burst.
+    // 5 write units each, in total more than a table of 5 units saves for a burst.
     const ITEMS: usize = 500;
     migrating.prepare(5, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 4 * 1024));
@@ -33,15 +33,16 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
         }
     });
     let expected = "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded";
-    // A quick machine also meets the limit of a partition, once the table has its burst again.
+    // A fast machine also meets the limit of a partition, once the table has its burst again.
     assert!(named.contains(expected), "{named:?}");
     let counts = &migrating.status()["backfill"]["counts"];
     assert_eq!(counts["refused"], Value::Null, "{counts}");
     assert_eq!(store.endpoint.scan("pets").len(), ITEMS);
 }
 
-/// A hook that adds what it is told to a file, and fails if there is a file `no` beside it. Another
-/// process writes it, so that no other thread's child holds it open when it is started.
+/// Writes a hook that appends its arguments to a file, and fails if there is a file `no` next to
+/// it. Another process writes it, so that no child of another thread holds it open when it is
+/// started.
 fn hook(folder: &Path, name: &str) {
     let path = folder.join("hooks").join(name);
     fs::create_dir_all(folder.join("hooks")).unwrap();
@@ -73,7 +74,7 @@ fn hooks_are_told_and_can_stop_a_verb() {
     let mut worker = migrating.work("start", "plan.yaml");
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
     migrating.ok(&["verify", "move"]);
-    // A dry run has no hooks.
+    // A dry run calls no hooks.
     migrating.ok(&["cutover", "move", "--hooks", "hooks", "--dry-run"]);
     assert_eq!(told(), []);
     fs::write(folder.path().join("no"), "").unwrap();
@@ -88,7 +89,7 @@ fn hooks_are_told_and_can_stop_a_verb() {
     fs::remove_file(folder.path().join("no")).unwrap();
     migrating.ok(&["cutover", "move", "--hooks", "hooks"]);
     assert_eq!(told()[2..], [pair("before-cutover", "ready"), pair("after-cutover", "cut-over")]);
-    // Said again, only the hook afterwards is told again.
+    // When the command is repeated, only the hook afterwards is called again.
     migrating.ok(&["cutover", "move", "--hooks", "hooks"]);
     assert_eq!(told()[4..], [pair("after-cutover", "cut-over")]);
 }
@@ -101,7 +102,7 @@ fn a_task_that_was_held_when_its_record_was_lost_is_taken_up() {
     migrating.prepare(100, PLAN);
     (0..10).for_each(|number| migrating.put(number, 10));
     migrating.ok(&["start", "plan.yaml"]);
-    // A worker took both tasks and died; then all workers were away for more than a day.
+    // A worker leased both tasks and crashed; then no worker ran for more than a day.
     for segment in 0..2 {
         store.endpoint.ok(
             "UpdateItem",
@@ -121,7 +122,7 @@ fn a_task_that_was_held_when_its_record_was_lost_is_taken_up() {
     assert_eq!(store.endpoint.scan("pets").len(), 10);
 }
 
-/// The source items as texts, and whether any of them has the mark of a touch.
+/// Returns the source items as texts, and whether any of them has the mark of a touch.
 fn sources(store: &LocalStore) -> (Vec<String>, bool) {
     let items = store.endpoint.scan("cats");
     let marked = items.iter().any(|item| item.get("_weir_touch").is_some());
@@ -140,14 +141,14 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
     (0..ITEMS).for_each(|number| migrating.put(number, 10));
     let before = sources(&store);
     let mut worker = migrating.work("start", "plan.yaml");
-    // Killed in the middle, by an item that has its mark but is not in the targets, or a segment
-    // that is held: whatever it was, it goes on.
+    // Killed in the middle, at an item that has its mark but is not in the targets, or at a leased
+    // segment: in both cases it continues.
     wait_for("the touches to begin", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         (!store.endpoint.scan("pets").is_empty()).then_some(())
     });
     worker.kill();
-    // As a worker leaves it that dies between the two writes.
+    // The state after a worker that was killed between the two writes.
     store.endpoint.ok(
         "UpdateItem",
         &json!({
@@ -157,7 +158,7 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
         }),
     );
     store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": {"p": {"S": "n001"}}}));
-    // The segment of that item is done again.
+    // The segment of that item is repeated.
     for segment in 0..2 {
         store.endpoint.ok(
             "UpdateItem",

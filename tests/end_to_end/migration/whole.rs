@@ -1,5 +1,5 @@
-//! A migration by the command line alone, on a store that has nothing that DynamoDB has not: two
-//! tables become one and one becomes two, and all of it goes back. What is a dry run writes nothing.
+//! A migration by the command line alone, on a store with only DynamoDB's operations: two tables
+//! become one and one becomes two, and everything is reverted. A dry run writes nothing.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ struct Migrating<'m> {
 }
 
 impl Migrating<'_> {
-    /// Runs a verb, and gives its exit code and what it says.
+    /// Runs a verb; returns its exit code and its output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
         let all = [&["migrate"], arguments, &["--endpoint", &self.gateway.url]].concat();
         let output = weir(self.folder, &all);
@@ -85,7 +85,7 @@ fn delete(store: &Endpoint, table: &str, key: &str) {
     store.ok("DeleteItem", &json!({ "TableName": table, "Key": {"p": {"S": key}} }));
 }
 
-/// The items of a table as texts, without marks and tombstones.
+/// Returns the items of a table as texts, without marks and tombstones.
 fn visible(store: &Endpoint, table: &str) -> Vec<String> {
     let items = store.scan(table).into_iter().filter_map(|mut item| {
         let mark = item.as_object_mut().unwrap().remove("_weir");
@@ -152,7 +152,7 @@ fn a_migration_needs_nothing_that_only_our_store_has() {
         &json!({ "p": {"S": "cat/n03"}, "lives": {"N": "8"}, "kind": {"S": "cat"} }),
     );
     delete(store, "pets", "dog/n04");
-    // An update where a tombstone stands keeps its mark, and is an item.
+    // An update of a tombstone keeps its mark, and is an item.
     store.ok(
         "UpdateItem",
         &json!({
@@ -173,8 +173,8 @@ fn a_migration_needs_nothing_that_only_our_store_has() {
     assert!(gateway.refused() > 0);
 }
 
-/// What an invocation from before the cut-over would still do, if it hung until now: the put of an
-/// item that was deleted meanwhile, as the function makes it.
+/// Simulates an invocation from before the cut-over that was blocked until now: the function's put
+/// of an item that was deleted meanwhile.
 fn a_late_put_brings_nothing_back(store: &Endpoint) {
     let stands = store.scan("pets");
     let tombstone = stands.iter().find(|item| item["p"]["S"] == "dog/n02").unwrap();
@@ -204,7 +204,7 @@ fn a_migration_that_was_begun_can_be_given_up() {
     prepare(&store.endpoint);
     fs::write(folder.path().join("plan.yaml"), PLAN).unwrap();
     let migrating = Migrating { folder: folder.path(), gateway: &gateway };
-    // Nobody works on it, so nothing is written but by these verbs.
+    // No worker runs, so only these verbs write.
     migrating.ok(&["start", "plan.yaml"]);
     migrating.dry(&["start", "plan.yaml"], 0);
     migrating.dry(&["status", "regroup"], 0);
@@ -248,8 +248,8 @@ from:
     assert_eq!((&report["source_items"], &report["tried"]), (&json!(50), &json!(50)));
     let bytes = |name: &str| report[name].as_f64().unwrap();
     assert!(bytes("target_bytes") > 49.0 && bytes("source_bytes") > 50.0, "{report}");
-    // 25 cats and 24 dogs, each smaller than a write unit.
-    // Each target is written, and its mark is taken off.
+    // 25 cats and 24 dogs, each smaller than a write unit. Each target is written, and its mark is
+    // removed.
     assert_eq!(report["write_units"], json!(98.0));
     assert_eq!((&report["collisions_count"], &report["refused_count"]), (&json!(1), &json!(1)));
     let first = |name: &str| report[name][0].as_str().unwrap_or_default().to_owned();

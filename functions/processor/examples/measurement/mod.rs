@@ -1,14 +1,14 @@
-//! What the measurements of functions share: their arguments, the time of their thread, and memory.
+//! What the measurements of functions share: arguments, CPU time of the thread, and peak memory.
 
 use std::fs;
 
-/// The value after an argument.
+/// Returns the value that follows an argument.
 pub(crate) fn argument(name: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != name).nth(1)
 }
 
-/// The number of records to measure with: `--records`, or a million. What is no number ends the
-/// program with exit code 2.
+/// Returns the number of records to measure with: `--records`, by default a million. Ends the
+/// program with exit code 2 if the value is not a number.
 pub(crate) fn records() -> u64 {
     let Some(text) = argument("--records") else { return 1_000_000 };
     text.parse().unwrap_or_else(|_| {
@@ -17,20 +17,20 @@ pub(crate) fn records() -> u64 {
     })
 }
 
-/// Seconds that this thread had a core, so that a busy machine does not count. Linux tells it; on
-/// another system the program ends with exit code 2.
+/// Returns the seconds of CPU time that this thread used, which other processes do not affect.
+/// Needs Linux; on another system the program ends with exit code 2.
 #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
 pub(crate) fn busy_seconds() -> f64 {
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = told.split_whitespace().next().and_then(|text| text.parse::<u64>().ok());
     let Some(nanoseconds) = nanoseconds else {
-        eprintln!("this measurement needs Linux: /proc/thread-self/schedstat tells nothing");
+        eprintln!("this measurement needs Linux: /proc/thread-self/schedstat cannot be read");
         std::process::exit(2)
     };
     nanoseconds as f64 / 1e9
 }
 
-/// The most memory that the process had.
+/// Returns the peak memory of the process, as text.
 pub(crate) fn peak_memory() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");

@@ -1,19 +1,21 @@
-//! Compaction: makes a few larger objects of the many small parts of an hour.
+//! Compaction: merges the many small parts of an hour into a few larger objects.
 //!
-//! An hour's compacted objects are a log, as the parts of a bucket are: number *n* is created only
-//! if it is not there, after all before it were read, and holds no row that they hold. It says up
-//! to which number it took over the parts of each minute: parts are taken in the order of their
-//! numbers, up to the first one that is too young. Only then are those parts removed, each only if
-//! it is still the object that was read. A part that an earlier run left behind is removed when
-//! every event of it stands in a compacted object, and is taken like any other if one does not. So a
-//! run that dies anywhere, runs at the same time as another, or is repeated, leaves each row where
-//! the next run, and every reader that goes by event id, finds it once. Between the two steps a row
-//! stands in two objects; the views that `weir archive ddl` makes show it once.
+//! An hour's compacted objects are a log, as the parts of a bucket are. Number *n* is created only
+//! if it does not exist, after all earlier ones were read, and holds no row that they hold. The
+//! object states up to which number it replaces the parts of each minute: parts are taken in the
+//! order of their numbers, up to the first that is too young. Only then are those parts removed,
+//! each only if it is still the object that was read.
 //!
-//! A part is taken only when it is older than the longest run of the function `archive`: a writer
-//! that listed the bucket before the part was there has given up by then, so nobody can put another
-//! part under a number that was removed. A later writer reads the compacted objects and goes on
-//! after the numbers that they name.
+//! A part that an interrupted run left behind is removed if compacted objects contain all of its
+//! events; otherwise it is compacted like any other. So a run may be interrupted anywhere, overlap
+//! with another or be repeated: the next run, and every reader that deduplicates by event id, finds
+//! each row once. Between the two steps a row is in two objects; the views of `weir archive ddl`
+//! show it once.
+//!
+//! A part is taken only when it is older than the longest run of the function `archive`. A writer
+//! that listed the bucket before the part existed has ended by then, so no writer can reuse the
+//! number of a removed part. A later writer reads the compacted objects and continues after the
+//! numbers that they state.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -31,25 +33,27 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance, PutOutcome};
 
-/// Bytes of parts that go into one object at most, unless one part alone has more. They are in
-/// memory at the same time as the object that is made of them.
+/// Upper bound of the bytes of parts in one object, unless a single part has more. They are in
+/// memory together with the object that is built from them.
 const CHUNK_BYTES_MAX: u64 = 16 << 20;
-/// Parts that go into one object at most: each has a footer of its own in memory, some 50 KB.
+/// Upper bound of the parts in one object: each has a footer of about 50 KB in memory.
 const CHUNK_PARTS_MAX: usize = 1_000;
-/// Parts that are fetched or removed at the same time. A second of a busy stream gives a part, so
-/// there may be some hundred thousand from one day, and a request takes some 30 ms.
+/// Parts that are fetched or removed concurrently. A second of a busy stream writes a part, so a
+/// day may have several hundred thousand, and a request takes about 30 ms.
 const REQUESTS_AT_ONCE: usize = 32;
-/// Objects that one run makes of one hour at most; more are left to the next run.
+/// Upper bound of objects that one run builds for one hour; the rest is left to the next run.
 const CHUNKS_MAX: usize = 1_000;
-/// Hours that are passed over because they cannot be compacted; where there are more, nothing can.
+/// Hours that a run skips because they cannot be compacted. With more, the run stops: probably none
+/// can.
 const REFUSED_MAX: usize = 10;
-/// Nobody may take parts of which a writer could not know. Lambda's longest time-out is 15 minutes.
+/// Minimum age of a part: the longest time-out of Lambda, 15 minutes, after which every writer that
+/// did not see the part has ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
-/// The default age of a part that is compacted: no record of its minute is in the stream any more,
-/// so the hour is complete and becomes one object.
+/// Default age of a part that is compacted: the stream has no record of its minute any more, so the
+/// hour is complete and becomes one object.
 pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 
-/// What a run did.
+/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionReport {
@@ -57,7 +61,7 @@ pub struct CompactionReport {
     pub hours: usize,
     /// Objects written.
     pub objects_written: usize,
-    /// Parts whose rows stand in those objects.
+    /// Parts whose rows these objects contain.
     pub parts_replaced: usize,
     /// Rows in those objects.
     pub rows: usize,
@@ -65,22 +69,22 @@ pub struct CompactionReport {
     pub bytes_before: u64,
     /// Bytes of those objects.
     pub bytes_after: u64,
-    /// Parts whose rows stood in an object already, as a run leaves them that dies or that the store
-    /// does not answer, and that were removed now.
+    /// Parts removed now whose rows were in an object already: an earlier run was interrupted, or
+    /// the store did not respond to it.
     pub leftovers_removed: usize,
-    /// Hours that are left to the next run: others changed them, or the store did not answer. A day or
-    /// a table that it could not list counts as one.
+    /// Hours left to the next run, because of a concurrent change or because the store did not
+    /// respond. A day or a table that could not be listed counts as one.
     pub postponed_hours: usize,
-    /// Why hours could not be compacted that somebody has to put right, such as an object that is no
-    /// part; the run fails with the first one when all others are done.
+    /// Why hours could not be compacted that an operator must repair, such as an object that is not
+    /// a part. The run compacts all other hours, then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether everything was looked at. If not, give the function more time, or run it again.
+    /// Whether all hours were checked. If not, increase the function's time-out, or run it again.
     pub complete: bool,
 }
 
 impl CompactionReport {
-    /// Leaves what could not be listed to the next run: the others are compacted all the same.
+    /// Leaves what could not be listed to the next run; the rest is compacted.
     fn postpone(&mut self, what: &str, reason: &str) {
         warn!(what, reason, "what cannot be listed is left to the next compaction");
         self.postponed_hours += 1;
@@ -92,20 +96,20 @@ impl CompactionReport {
 pub struct Compactor<O> {
     /// Where the archive is.
     pub store: O,
-    /// What the names of all objects of the archive begin with.
+    /// Prefix of the names of all objects of the archive.
     pub prefix: String,
-    /// For hours that are changed by others at the same time.
+    /// Retry policy of hours that others change at the same time.
     pub retry: RetryPolicy,
 }
 
-/// What to compact.
+/// Which parts to compact.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Only this table.
+    /// Only this table; all tables if `None`.
     pub table: Option<String>,
     /// The time now, in seconds since 1970.
     pub now_seconds: u64,
-    /// Age of a part, since it was written, that is taken at least.
+    /// Minimum age of a part since it was written, in seconds.
     pub age_seconds: u64,
 }
 
@@ -121,7 +125,7 @@ struct Part {
     entry: ObjectEntry,
 }
 
-/// What an hour's compacted objects hold.
+/// The content of an hour's compacted objects.
 #[derive(Default)]
 struct Compacted {
     number_last: u32,
@@ -129,8 +133,8 @@ struct Compacted {
     replaced: Replaced,
 }
 
-/// What is left to do of an hour. It was listed once: what others do to it meanwhile is found where a
-/// part is read, an object is created, or a part is removed, and then all of it is looked at anew.
+/// The rest of an hour's work. The hour is listed once. A concurrent change is detected when a part
+/// is read, an object is created or a part is removed; then the hour is listed again.
 struct HourWork {
     /// By minute and number.
     parts: VecDeque<Part>,
@@ -154,8 +158,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     /// Compacts all hours, as far as the time allows.
     ///
     /// # Errors
-    /// When the archive's tables cannot be listed, it has no table that is named, or an object in it is
-    /// not of an archive.
+    /// When the archive's tables cannot be listed, the selected table does not exist, or an object
+    /// is not an archive object.
     pub async fn run(
         &self,
         selection: &Selection,
@@ -172,15 +176,15 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 result => result?,
             }
         }
-        // All else is compacted by now, and somebody has to look.
+        // Everything else is compacted by now, and an operator must act.
         match report.refused.first() {
             Some(reason) => Err(Failure::Fatal(reason.clone())),
             None => Ok(report),
         }
     }
 
-    /// The folders of all days, newest first over all tables: looking at a day costs a listing also
-    /// where nothing is left to do, and what has become of the last days matters most.
+    /// Returns the folders of all days, newest first over all tables. Each day costs a listing even
+    /// if nothing is left to do, and the latest days are the most important.
     async fn days(
         &self,
         selection: &Selection,
@@ -203,7 +207,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(days.into_iter().map(|(day, folder)| format!("{folder}{day}")).collect())
     }
 
-    /// The tables that are meant.
+    /// Returns the selected tables.
     async fn tables(&self, selection: &Selection) -> Result<Vec<String>, Failure> {
         let folders = self.store.folders(&self.prefix).await?;
         let tables = folders.iter().filter_map(|folder| {
@@ -213,9 +217,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         match &selection.table {
             None => Ok(tables),
             Some(wanted) if tables.contains(wanted) => Ok(vec![wanted.clone()]),
-            Some(wanted) if tables.is_empty() => {
-                Err(Failure::Fatal(format!("the archive has no table `{wanted}`, nor any other")))
-            }
+            Some(wanted) if tables.is_empty() => Err(Failure::Fatal(format!(
+                "the archive has no table `{wanted}`; it has no tables"
+            ))),
             Some(wanted) => Err(Failure::Fatal(format!(
                 "the archive has no table `{wanted}`; tables are {}",
                 tables.join(", ")
@@ -234,7 +238,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         report.hours += hours.len();
         for (hour, _) in hours.into_iter().filter(|(_, is_worth_it)| *is_worth_it) {
             match self.compact_hour(&hour, selection, deadline, report).await {
-                // An object of this hour, or something that is wrong for all of them.
+                // Either an object of this hour is damaged, or the problem concerns all hours.
                 Err(Failure::Fatal(reason)) if report.refused.len() < REFUSED_MAX => {
                     error!(%hour, reason, "an hour cannot be compacted");
                     report.refused.push(reason);
@@ -245,9 +249,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(())
     }
 
-    /// The hours of a day with parts that are old enough, and whether there may be anything to do:
-    /// one part alone is not made smaller by writing it again. Of a day's objects only one page at
-    /// a time is in memory.
+    /// Returns the hours of a day with parts that are old enough, and whether there may be work:
+    /// rewriting a single part saves nothing. Only one page of a day's objects is in memory at a
+    /// time.
     async fn hours_of(
         &self,
         day: &str,
@@ -273,7 +277,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // It may be what an earlier run left behind.
+        // A single part may be left over from an earlier run.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);
             let found = compacted.range(prefix.clone()..).next();
@@ -282,9 +286,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(hours)
     }
 
-    /// The parts of an hour that are old enough, by minute and number: of each minute those before
-    /// the first one that is not. A part that rows were erased from is young again, and what says
-    /// that it stands for all parts up to a number must hold what this one has.
+    /// Returns the parts of an hour that are old enough, by minute and number: in each minute those
+    /// before the first that is not. Erasing rows from a part makes it young again. An object that
+    /// replaces all parts up to a number must contain this part's rows too.
     async fn old_parts(&self, hour: &Hour, selection: &Selection) -> Result<Vec<Part>, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let parts = listing.into_iter().filter_map(|entry| {
@@ -332,7 +336,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
                     Ok(ChunkOutcome::More) => {}
                     Ok(ChunkOutcome::Disturbed) => break,
                     Err(Failure::Retry(reason)) => {
-                        warn!(%hour, reason, "compaction is disturbed");
+                        warn!(%hour, reason, "concurrent change during compaction; the hour is listed again");
                         break;
                     }
                     Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
@@ -343,7 +347,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(())
     }
 
-    /// Looks what there is of an hour, and removes what an earlier run left behind.
+    /// Lists an hour, and removes the parts that an earlier run left behind.
     async fn begin_hour(
         &self,
         hour: &Hour,
@@ -357,15 +361,15 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(HourWork { parts: parts.into(), known })
     }
 
-    /// Makes one object of the next parts and removes those.
+    /// Merges the next parts into one object and removes them.
     async fn compact_chunk(
         &self,
         hour: &Hour,
         work: &mut HourWork,
         report: &mut CompactionReport,
     ) -> Result<ChunkOutcome, Failure> {
-        // One object is not made smaller by writing it again. Beside compacted objects it is written
-        // all the same: as long as it stands there, they would be read again by each run.
+        // Rewriting a single part saves nothing. But next to compacted objects it is rewritten
+        // anyway: while it exists, each run would read them again.
         if work.parts.len() < 2 && (work.known.number_last == 0 || work.parts.is_empty()) {
             return Ok(ChunkOutcome::Done);
         }
@@ -388,7 +392,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             return Ok(ChunkOutcome::Disturbed);
         };
         if !self.are_unchanged(hour, &chunk.parts).await? {
-            // Rows were erased from a part meanwhile: what was just made of it must not stay.
+            // An erasure changed a part meanwhile, so the object just built must not stay.
             if let Some(entity_tag) = entity_tag {
                 self.store.remove(&name, &entity_tag).await?;
             }
@@ -401,14 +405,14 @@ impl<O: ObjectMaintenance> Compactor<O> {
         report.bytes_after += bytes_after;
         report.parts_replaced += chunk.parts.len();
         report.bytes_before += chunk.parts.iter().map(|part| part.bytes).sum::<u64>();
-        // What stays of them is a leftover to the next look.
+        // A part that cannot be removed now is a leftover for the next pass.
         self.remove_all(&chunk.parts, &mut 0).await?;
         Ok(ChunkOutcome::More)
     }
 
-    /// Divides parts into those that an earlier run left behind, and those whose rows are to be
-    /// taken. A number says which may be left behind; that all of its events stand in a compacted
-    /// object is looked at, as nothing else has the rows once the part is removed.
+    /// Separates the parts that an earlier run left behind from those to be compacted. A part's
+    /// number tells that it may be a leftover; its event ids are checked as well, because removing
+    /// it would lose rows that no compacted object contains.
     async fn divide(
         &self,
         parts: Vec<Part>,
@@ -430,7 +434,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok((leftovers, parts.into_iter().map(|(_, part)| part).collect()))
     }
 
-    /// Whether compacted objects hold every event of a part. One that is gone has none.
+    /// Returns whether compacted objects contain every event of a part. A missing part has no
+    /// events.
     async fn is_within(&self, entry: &ObjectEntry, known: &Compacted) -> Result<bool, Failure> {
         let Some(object) = self.store.get(&entry.name).await? else { return Ok(true) };
         let content =
@@ -438,8 +443,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(content.event_ids.iter().all(|id| known.event_ids.contains(id)))
     }
 
-    /// Removes objects that are still those that were read, and counts those that it removed, also
-    /// if it cannot remove all of them.
+    /// Removes objects that are unchanged since they were read. Counts the removed ones even if it
+    /// cannot remove all.
     async fn remove_all(
         &self,
         entries: &[ObjectEntry],
@@ -473,7 +478,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(compacted)
     }
 
-    /// Makes an object of the first parts. `None` if one of them is gone.
+    /// Builds an object from the first parts. Returns `None` if one of them is missing.
     async fn gather(&self, work: &mut HourWork) -> Result<Option<Chunk>, Failure> {
         let HourWork { parts, known } = work;
         let Some(opened) = self.open_first(parts).await? else { return Ok(None) };
@@ -501,12 +506,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(Chunk { writer, parts: taken }))
     }
 
-    /// Fetches parts, in order, until there are enough for one object or one has columns that do not
-    /// go with those before. `None` if a part is gone.
+    /// Fetches parts in order until one object is full or a part's columns do not fit. Returns
+    /// `None` if a part is missing.
     ///
-    /// They are fetched twice as many each time as the time before. What is fetched behind the last
-    /// one that fits is fetched again for the next object: no more than what fits, however few that
-    /// are.
+    /// Each round fetches twice as many as the one before. Parts fetched beyond the last that fits
+    /// are fetched again for the next object; they are at most as many as fit.
     async fn open_first<'p>(
         &self,
         parts: &'p VecDeque<Part>,
@@ -538,8 +542,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(opened))
     }
 
-    /// Whether no part has other content by now. One that is gone has lost nothing: its rows are in
-    /// the object that was just made of it.
+    /// Returns whether all parts are unchanged. A missing part has lost nothing: the object just
+    /// built contains its rows.
     async fn are_unchanged(&self, hour: &Hour, parts: &[ObjectEntry]) -> Result<bool, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let tags: BTreeMap<&str, &str> =
@@ -550,7 +554,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 }
 
-/// The first of some parts, as many as go into one object.
+/// Returns the first parts, as many as fit into one object.
 fn of_one_object(parts: &VecDeque<Part>) -> impl Iterator<Item = &Part> {
     let mut bytes = 0;
     parts.iter().take(CHUNK_PARTS_MAX).take_while(move |part| {
@@ -561,11 +565,11 @@ fn of_one_object(parts: &VecDeque<Part>) -> impl Iterator<Item = &Part> {
 }
 
 enum ChunkOutcome {
-    /// There is nothing left to do.
+    /// Nothing is left to do.
     Done,
     /// An object was written; there may be more.
     More,
-    /// Somebody else was there: look again.
+    /// A concurrent change was detected: list the hour again.
     Disturbed,
 }
 

@@ -1,9 +1,9 @@
-//! How the columns of an archive object are encoded: the part of Parquet that every reader knows.
+//! Encodings of an archive object's columns: the subset of Parquet that every reader supports.
 //!
 //! The readers are those of the table in `docs/archive.md`. The oldest ones, Spark 3.3 and 3.5 and
-//! fastparquet, know no `DELTA_…` encoding or have errors in it, so a column is `PLAIN` or has a
-//! dictionary, in data pages of version 1. Both objects from the function `archive` and objects
-//! from compaction and erasure are written with these properties.
+//! fastparquet, lack the `DELTA_…` encodings or decode them wrongly. So a column is `PLAIN` or has
+//! a dictionary, in data pages of version 1. The function `archive`, compaction and erasure all
+//! write with these properties.
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -14,37 +14,37 @@ use rules::archive::ColumnType;
 
 use super::part_content::EVENT_ID;
 
-/// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
+/// zstd's fastest regular level: on archive rows, higher levels cost time and save nothing.
 const ZSTD_LEVEL: i32 = 1;
-/// Bytes after which a page is compressed: what stays in a core's cache until then.
+/// Bytes per page before compression: what stays in a core's cache.
 const PAGE_BYTES: usize = 256 << 10;
 /// Rows after which the writer checks a page's size.
 const WRITE_BATCH_ROWS: usize = 256;
 
-/// A typed column that is written.
+/// A typed column to write.
 pub(super) struct TypedColumn<'c> {
     /// Its name.
     pub(super) name: &'c str,
     /// Its type.
     pub(super) column_type: ColumnType,
-    /// Whether its values repeat, so that a dictionary pays.
+    /// Whether its values repeat, so that a dictionary saves space.
     pub(super) repeats: bool,
 }
 
-/// Returns the properties of an object with these typed columns. Columns whose values repeat have a
+/// Returns the writer properties for these typed columns. Columns whose values repeat have a
 /// dictionary; the writer falls back to `PLAIN` when one grows too large. `_item` and plain JSON
-/// have no statistics, as no query filters by them. Columns that take a few bytes for all rows
-/// together are not compressed, as each compressor takes half a megabyte.
+/// have no statistics, as no query filters by them. Columns that need only a few bytes for all rows
+/// together are not compressed, because each compressor takes half a megabyte.
 ///
 /// # Errors
-/// When zstd refuses the level.
+/// When zstd rejects the level.
 pub(super) fn writer_properties<'c>(
     columns: impl Iterator<Item = TypedColumn<'c>>,
     metadata: Vec<KeyValue>,
 ) -> Result<WriterProperties, ParquetError> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
     let mut properties = WriterProperties::builder()
-        // Data pages of version 1; what does not fit into a dictionary is `PLAIN`.
+        // Data pages of version 1; values that do not fit into a dictionary are `PLAIN`.
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_compression(zstd)
         .set_write_batch_size(WRITE_BATCH_ROWS)
@@ -52,8 +52,8 @@ pub(super) fn writer_properties<'c>(
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_column_statistics_enabled(ColumnPath::from("_item"), EnabledStatistics::None)
         .set_key_value_metadata(Some(metadata));
-    // Not `_coercions`: fastparquet fails on a dictionary of no bytes, which that of empty lists is,
-    // unless it is compressed, and reads a list without a dictionary as NULL.
+    // Not `_coercions`: its dictionary is empty if all lists are empty. fastparquet fails on an
+    // empty uncompressed dictionary, and reads a list without a dictionary as NULL.
     for small in ["_event_name", "_deleted_by", "_table", "_stream_arn", "_schema_version"] {
         let path = ColumnPath::from(small);
         properties = properties.set_column_compression(path, Compression::UNCOMPRESSED);
@@ -98,10 +98,10 @@ pub(super) mod tests {
     use crate::frame::Executor;
     use crate::object_store::in_memory::InMemoryObjectStore;
 
-    /// What the pickiest reader of the table in `docs/archive.md` reads.
+    /// The encodings that the most limited reader of the table in `docs/archive.md` supports.
     const ENCODINGS: [Encoding; 3] = [Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY];
 
-    /// Checks each page of an object, and returns `<column> <physical type> <pages>` for each chunk.
+    /// Checks each page of an object. Returns `<column> <physical type> <pages>` for each chunk.
     pub(in crate::archive_sink) fn check_is_plain(object: &Bytes) -> Vec<String> {
         let file = SerializedFileReader::new(object.clone()).unwrap();
         let mut chunks = Vec::new();
@@ -150,12 +150,13 @@ pub(super) mod tests {
         chunks
     }
 
-    /// The physical types of the chunks that [`check_is_plain`] lists.
+    /// Returns the physical types of the chunks that [`check_is_plain`] lists.
     pub(in crate::archive_sink) fn physical_types(chunks: &[String]) -> BTreeSet<&str> {
         chunks.iter().filter_map(|chunk| chunk.split(' ').nth(1)).collect()
     }
 
-    /// Objects of earlier versions have `DELTA_…` encodings, here in data pages of version 2, too.
+    /// Objects of earlier versions have `DELTA_…` encodings, some of them in data pages of version
+    /// 2.
     #[test]
     fn objects_of_earlier_versions_are_read_and_written_anew() {
         let store = Arc::new(InMemoryObjectStore::default());

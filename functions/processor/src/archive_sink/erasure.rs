@@ -1,19 +1,20 @@
-//! Erasure: takes the rows of a key or a tenant out of the archive, for good, with a receipt.
+//! Erasure: permanently removes the rows of a key or a tenant from the archive, and writes a
+//! receipt.
 //!
-//! Every object of the table is read; one that holds such a row is replaced by itself without the
-//! row, if it is still the object that was read. It keeps the event ids of what was erased, so a
-//! record that is delivered again does not bring its row back; an event id says nothing about the
-//! item. Passes are repeated until one finds nothing; each but the first looks at what was written
-//! since the one before it began. Then everything that a versioned bucket keeps of earlier contents
-//! of the table's objects is removed, whoever replaced or removed them: an erasure that died, or
-//! compaction, which leaves its parts there.
+//! Every object of the table is read. One that contains such a row is replaced by a copy without
+//! the row, if it is still the object that was read. The copy keeps the event ids of erased rows,
+//! so that a record that is delivered again does not restore its row; an event id reveals nothing
+//! about the item. Passes are repeated until one finds nothing. Each pass after the first reads
+//! only what was written since the previous one began. Then all noncurrent versions of the table's
+//! objects are removed from a versioned bucket: an interrupted erasure and compaction leave rows
+//! there.
 //!
-//! An erasure that has a name keeps one receipt, which names each row before it is erased, and how
-//! far the erasure has got: so it may die anywhere, be asked for again, go on where it ended, and
-//! still tell of all that it erased.
+//! An erasure with a name keeps one receipt, which lists each row before it is erased, and the
+//! progress. So it can be interrupted anywhere and resumed by the same request, and the receipt
+//! still lists all rows.
 //!
 //! Compaction must not run at the same time: both belong to one function with a reserved
-//! concurrency of one. Copies that others made of the archive are beyond its reach.
+//! concurrency of one. Copies of the archive elsewhere are not erased.
 
 mod kept_columns;
 mod pass;
@@ -31,16 +32,17 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
 
-/// Passes over a table at most: the first erases, the second confirms, the others are for writers
-/// that add rows of the key meanwhile.
+/// Upper bound of passes over a table: the first erases, the second confirms, the others allow for
+/// writers that add rows of the key meanwhile.
 const PASSES_MAX: usize = 5;
 
-/// A condition, the same as that of a purge: what it means for a live item it means for a row.
+/// A condition in jq with the semantics of a purge: it decides for a row as it does for a live
+/// item.
 #[derive(Clone, Debug)]
 pub struct Condition(Arc<migration::Condition>);
 
 impl Condition {
-    /// Checks and compiles it.
+    /// Parses and compiles a condition.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -58,22 +60,22 @@ impl PartialEq for Condition {
 
 impl Eq for Condition {}
 
-/// Whose rows are erased: items for which all parts hold.
+/// The rows to erase: items that meet all parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// Attributes and their values: a key, or a partition key, or the attribute of a tenant.
+    /// Attributes and their values: a key, a partition key, or the attribute of a tenant.
     pub equals: Item,
-    /// String attributes and what they begin with, such as a tenant's prefix in the key.
+    /// String attributes and their prefixes, such as a tenant's prefix in the key.
     pub begins_with: Vec<(String, String)>,
-    /// What a purge removes.
+    /// A purge's condition.
     pub condition: Option<Condition>,
 }
 
 impl Subject {
-    /// Whether an item is meant.
+    /// Returns whether an item is to be erased.
     ///
     /// # Errors
-    /// When the condition cannot be carried out for this item, or is neither true nor false.
+    /// When the condition fails for this item, or yields neither true nor false.
     pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
         let is_equal = self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
             && self.begins_with.iter().all(|(name, prefix)| {
@@ -85,7 +87,7 @@ impl Subject {
         }
     }
 
-    /// Whether it says nothing, and so would mean every item.
+    /// Returns whether it has no part, and so would match every item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.equals.is_empty()
@@ -93,7 +95,7 @@ impl Subject {
             && self.condition.is_none()
     }
 
-    /// Says which subject an erasure that goes on is of, without telling a key to its readers.
+    /// Returns a hash that identifies the subject of a resumed erasure without revealing its key.
     fn fingerprint(&self) -> String {
         let program = self.condition.as_ref().map(|Condition(condition)| condition.program());
         let text =
@@ -102,27 +104,27 @@ impl Subject {
     }
 }
 
-/// Erases from one archive.
+/// Erases rows from one archive.
 #[derive(Clone, Debug)]
 pub struct Eraser<O> {
     /// Where the archive is.
     pub store: O,
-    /// What the names of all objects of the archive begin with.
+    /// Prefix of the names of all objects of the archive.
     pub prefix: String,
-    /// What the names of receipts begin with; outside of the archive's prefix.
+    /// Prefix of the names of receipts; outside the archive's prefix.
     pub receipts_prefix: String,
-    /// For requests that fail.
+    /// Retry policy of failed requests.
     pub retry: RetryPolicy,
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Erases, and keeps the receipt beside the archive. Erasing the same again finds nothing and
-    /// gives a receipt that says so; under the same `name`, the receipt of all of it.
+    /// Erases rows and writes the receipt. It is idempotent: repeating it finds nothing, and the
+    /// receipt says so; under the same `name`, the receipt covers all calls.
     ///
     /// # Errors
-    /// When the archive cannot be read or changed, or the time is over: what was erased up to then
-    /// is, and the call must be repeated until it gives a receipt. Under a name it goes on where it
-    /// ended. When an erasure of another subject under the name is not done, nothing is erased.
+    /// When the archive cannot be read or changed, or the time is over. Rows erased until then stay
+    /// erased, and the call must be repeated until it returns a receipt; with a name it resumes. If
+    /// an unfinished erasure of another subject has the name, nothing is erased.
     pub async fn erase(
         &self,
         table: &str,
@@ -133,7 +135,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
     ) -> Result<ErasureReceipt, Failure> {
         if subject.is_empty() {
             return Err(Failure::Fatal(
-                "the erasure names no key and no attribute; it would erase everything".to_owned(),
+                "the erasure has no key, no attribute and no condition, so it would erase everything; write at least one of them".to_owned(),
             ));
         }
         let fresh = ErasureReceipt { table: table.to_owned(), ..ErasureReceipt::default() };
@@ -144,9 +146,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         if let (Some(name), Some(known)) = (name, &receipt.progress)
             && known.subject != subject.fingerprint()
         {
-            // Its receipt names rows that may still stand, and would say that they are gone.
+            // Its receipt lists rows that may still exist, and would state that they are erased.
             return Err(Failure::Fatal(format!(
-                "an erasure of other rows has the name `{name}` and is not done: ask for those again under this name until there is a receipt, and give this one another name; nothing was erased"
+                "an unfinished erasure of other rows has the name `{name}`: repeat that request under this name until it returns a receipt, and use another name for this one; nothing was erased"
             )));
         }
         receipt.erased_seconds = now_seconds;
@@ -155,9 +157,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
             Ok(()) => Ok(receipt),
             Err(Failure::Retry(_)) if deadline.is_over() => Err(Failure::Retry(match name {
                 Some(name) => format!(
-                    "the time was over before the erasure `{name}` was done; ask for the same again, and it goes on where it ended"
+                    "the time was over before the erasure `{name}` was complete; repeat the request to resume it"
                 ),
-                None => "the time was over before the erasure was done, and without a name it begins anew each time; give it a `name`, under which it goes on when it is asked for again".to_owned(),
+                None => "the time was over before the erasure was complete, and without a name it starts over each time; add a `name`, so that repeating the request resumes it".to_owned(),
             })),
             Err(failure) => Err(failure),
         }
@@ -171,8 +173,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
     ) -> Result<(), Failure> {
         let now_seconds = receipt.erased_seconds;
         let known = receipt.progress.take();
-        // A pass that began in an earlier call may have lasted for days: what was written behind it
-        // is looked at by one that begins now.
+        // A pass that began in an earlier call may have lasted for days. A new pass reads what was
+        // written behind it.
         let mut is_confirmed = known.is_none();
         let mut progress = known.unwrap_or_else(|| {
             receipt.objects_read = 0;
@@ -181,7 +183,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         loop {
             if receipt.passes == PASSES_MAX {
                 return Err(Failure::Retry(format!(
-                    "rows of the subject were found in each of {PASSES_MAX} passes; somebody still deletes its items: stop that, and erase again"
+                    "rows of the subject were found in each of {PASSES_MAX} passes, so its items are still being deleted from the table; stop that, and erase again"
                 )));
             }
             receipt.passes += 1;
@@ -198,8 +200,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         deadline.limit(self.keep_receipt(receipt)).await
     }
 
-    /// Removes what a versioned bucket kept of all objects of the table, also of those that
-    /// compaction removed: any of them may have held such a row.
+    /// Removes the noncurrent versions of all objects of the table from a versioned bucket,
+    /// including those of objects that compaction removed: any of them may contain such a row.
     async fn forget_earlier(
         &self,
         progress: &Progress,
@@ -220,12 +222,12 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
     }
 
-    /// What the names of the table's objects begin with.
+    /// Returns the prefix of the names of the table's objects.
     fn folder_of(&self, table: &str) -> String {
         format!("{}table={table}/", self.prefix)
     }
 
-    /// Tries again what the store did not answer.
+    /// Retries while the store does not respond.
     async fn persist<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         request: impl Fn() -> F,

@@ -1,22 +1,24 @@
-//! What this process knows of parts that are already in the archive: the event ids in them.
+//! Cache of the event ids in parts of the archive.
 //!
-//! Parts never change, so what was read once stays true; the entity tag tells a part from another
-//! one that came to its name after somebody removed it. Nothing is read here.
+//! Parts never change, so a cached part stays valid. The entity tag distinguishes a part from a new
+//! one with the same name after the first was removed. The module reads nothing itself.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::part_content::PartContent;
 
-/// Memory for all parts, in bytes, of the function's 256 MB: some 800,000 events. It has to hold the
-/// minutes that are written, or each invocation reads their parts anew: 20 shards at 500 expired items
-/// a second write 600,000 in one. Older parts are seldom asked for and can be read again.
+/// Memory for all parts in bytes, of the function's 256 MB: about 800,000 events. It must hold the
+/// minutes that are being written, or each invocation reads their parts again: 20 shards at 500
+/// expired items per second write 600,000 in one minute. Older parts are seldom needed and can be
+/// read again.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
-/// What an event id takes in its set, which has room for more than it holds.
+/// Memory of an event id in its set, including the set's spare capacity.
 const EVENT_ID_BYTES: usize = 40;
-/// What a part takes beside its event ids: its name, twice, its entity tag, its place in both lists.
+/// Memory of a part in addition to its event ids: its name, twice, its entity tag, its entries in
+/// both collections.
 const PART_BYTES: usize = 600;
 
-/// Event ids by part. The parts that were learned first are forgotten first.
+/// Event ids by part. The oldest entries are evicted first.
 #[derive(Debug, Default)]
 pub(super) struct KnownParts {
     parts: BTreeMap<String, (String, PartContent)>,
@@ -29,13 +31,13 @@ fn bytes_of(content: &PartContent) -> usize {
 }
 
 impl KnownParts {
-    /// The event ids in a part, if they are known.
+    /// Returns the event ids in a part, if they are cached.
     pub(super) fn get(&self, name: &str, entity_tag: &str) -> Option<PartContent> {
         let (known_tag, content) = self.parts.get(name)?;
         (known_tag == entity_tag).then(|| content.clone())
     }
 
-    /// Remembers the event ids in a part.
+    /// Caches the event ids in a part.
     pub(super) fn insert(&mut self, name: String, entity_tag: String, content: PartContent) {
         if self.forget(&name) {
             self.order.retain(|known| *known != name);
@@ -82,7 +84,7 @@ mod tests {
         assert!(known.get("b49", "").is_some() && known.get("b39", "").is_none());
         known.insert("huge".to_owned(), String::new(), ids(BYTES_MAX / EVENT_ID_BYTES + 1));
         assert!(known.get("huge", "").is_some() && known.get("b49", "").is_none());
-        // Parts of one row count too.
+        // Parts with a single row count too.
         for part in 0..BYTES_MAX / PART_BYTES {
             known.insert(format!("c{part}"), String::new(), ids(1));
         }

@@ -1,16 +1,17 @@
-//! The archive sink: rows into the archive, each exactly once, whoever writes at the same time.
+//! The archive sink: writes rows into the archive, each exactly once, with any number of concurrent
+//! writers.
 //!
 //! A bucket (table, stream label, minute) is a list of numbered parts, and each part is written
 //! only if no object has its name. To write part *n*, a writer first reads the event ids of all
-//! parts before it and leaves out the rows that they hold; if somebody else was quicker with part
-//! *n*, it reads that one too and goes on with the next number. So every part is disjoint from all
-//! parts before it, by induction over their numbers: no row stands in two parts, and a batch that
-//! comes again, with whatever boundaries, adds only what is missing. A writer that died after its
-//! put finds its own part and is done.
+//! earlier parts and leaves out the rows that they contain. If another writer created part *n*
+//! first, the writer reads that part too and tries the next number. So every part is disjoint from
+//! all earlier parts, by induction over the numbers. No row is in two parts, and a batch that is
+//! delivered again, with whatever boundaries, adds only what is missing. A writer that was
+//! interrupted after its put finds its own part.
 //!
-//! Compaction ([`compaction`]) moves the rows of an hour's parts into larger objects, which say
-//! whose rows they took and up to which number: a writer leaves out what those hold as well, and
-//! never takes a number again. Which rows there are to write is not decided here.
+//! Compaction ([`compaction`]) moves the rows of an hour's parts into larger objects, which state
+//! the minutes and the part numbers that they replace. A writer leaves out the rows that they
+//! contain as well, and never reuses a number. Which rows exist is decided elsewhere.
 
 pub mod compaction;
 mod encoding;
@@ -38,11 +39,11 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
-/// Buckets that are written at the same time. A batch seldom spans more minutes than this.
+/// Buckets written concurrently. A batch seldom spans more minutes.
 const BUCKETS_AT_ONCE: usize = 4;
-/// Parts of one bucket that are read at the same time, if there is room for them.
+/// Parts of one bucket that are read concurrently, if there is memory for them.
 const READS_AT_ONCE: usize = 8;
-/// Objects whose reads are made ready together.
+/// Objects whose reads are prepared together.
 const READS_BEGUN: usize = 256;
 const PARQUET: &str = "application/vnd.apache.parquet";
 
@@ -57,16 +58,16 @@ pub struct ArchiveSink<O> {
 }
 
 impl<O: ObjectStore> ArchiveSink<O> {
-    /// The archive under `prefix` of `store`.
+    /// Returns the archive under `prefix` of `store`.
     pub fn new(store: O, prefix: String, retry: RetryPolicy) -> Self {
         Self { store, prefix, retry, known: Mutex::default(), reads: Reads::default() }
     }
 
-    /// Makes a bucket hold all of `rows`. Answers how many of them it did not hold before.
+    /// Adds the rows that a bucket does not contain yet. Returns how many these were.
     async fn join(&self, bucket: &Bucket, rows: Rows) -> Result<usize, Failure> {
         let mut missing = rows;
         let mut written = 0;
-        let mut failure = "others write this bucket all the time".to_owned();
+        let mut failure = "other writers keep changing this bucket".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
             match self.write_missing(bucket, &mut missing, &mut written).await {
@@ -79,8 +80,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Err(Failure::Retry(failure))
     }
 
-    /// Leaves out what the bucket's parts hold and writes the rest as the next part. What is then
-    /// still missing must be tried again.
+    /// Leaves out the rows that the bucket's parts contain, and writes the rest as the next part.
+    /// Rows that stay in `missing` must be tried again.
     async fn write_missing(
         &self,
         bucket: &Bucket,
@@ -110,7 +111,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
                     }
                     number += 1;
                 }
-                // Somebody was quicker, or may be: what stands there now must be read first.
+                // Another writer created the part first, or may have: it must be read before the
+                // next attempt.
                 PutOutcome::Exists | PutOutcome::Contended => break,
             }
         }
@@ -122,11 +124,11 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Ok(())
     }
 
-    /// Removes from `missing` what the bucket's parts hold, and the compacted objects of its hour.
-    /// Answers the highest number that a part has, or had.
+    /// Removes from `missing` the rows that the bucket's parts and the compacted objects of its
+    /// hour contain. Returns the highest number that a part has, or had.
     ///
-    /// The compacted objects are listed after the parts were read: a part that compaction removes
-    /// meanwhile is in an object that is there by then.
+    /// The compacted objects are listed after the parts were read: the rows of a part that
+    /// compaction removes meanwhile are in an object that exists by then.
     async fn leave_out_known(&self, bucket: &Bucket, missing: &mut Rows) -> Result<u32, Failure> {
         let listing = self.store.list(&bucket.prefix(&self.prefix)).await?;
         let parts = listing.into_iter().filter_map(|entry| {
@@ -144,11 +146,11 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Ok(highest.max(replaced))
     }
 
-    /// Removes from `missing` what objects hold. Answers the highest number of a part of the bucket
-    /// that one of them stands for.
+    /// Removes from `missing` the rows that objects contain. Returns the highest number of a part
+    /// of the bucket that one of them replaces.
     ///
-    /// A busy hour has millions of rows, so what an object holds is forgotten once the few rows that
-    /// are looked for were compared with it.
+    /// A busy hour has millions of rows, so an object's content is dropped as soon as the few
+    /// wanted rows were compared with it.
     async fn leave_out(
         &self,
         objects: Vec<ObjectEntry>,
@@ -159,7 +161,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
         let (mut known, mut highest) = (DigestSet::default(), 0);
         let mut objects = objects.into_iter();
         loop {
-            // A read takes some kilobytes before it begins, and a minute may have thousands of parts.
+            // A read takes some kilobytes before it begins, and a minute may have thousands of
+            // parts.
             let some = objects.by_ref().take(READS_BEGUN);
             let reads: Vec<_> = some.map(|entry| self.content_of(entry)).collect();
             if reads.is_empty() {
@@ -183,7 +186,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
             return Ok(content);
         }
         let _turn = self.reads.turn(&entry.name).await;
-        // As who had the turn before has read it.
+        // The previous reader may have cached it.
         if let Some(content) = self.known_of(&entry) {
             return Ok(content);
         }
@@ -208,7 +211,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 }
 
-/// Removes the rows whose events stand in `contents`.
+/// Removes the rows whose events are in `contents`.
 fn without(rows: &mut Rows, contents: &[PartContent]) {
     if contents.iter().all(|content| content.event_ids.is_empty()) {
         return;

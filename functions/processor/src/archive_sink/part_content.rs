@@ -1,7 +1,8 @@
-//! What an archive object says it holds: its event ids, those that were erased from it, and which
-//! parts it stands for.
+//! The content of an archive object: its event ids, those erased from it, and the parts it
+//! replaces.
 //!
-//! No other column is read. Objects never gain rows, so what was read of an entity tag stays true.
+//! No other column is read. Objects never gain rows, so what was read for an entity tag stays
+//! valid.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,23 +21,23 @@ use xxhash_rust::xxh3::xxh3_128;
 /// The column that identifies a row.
 pub(super) const EVENT_ID: &str = "_event_id";
 /// Metadata: event ids of rows that were erased from the object, as a JSON array. They count as
-/// known, so that a record that is delivered again does not bring its row back.
+/// archived, so that a record that is delivered again does not restore its row.
 pub(super) const ERASED: &str = "weir.erased";
-/// Metadata of a compacted object: for each minute, the highest number of a part whose rows are
-/// here, as a JSON object. No part is written under a lower number any more; one that stands there
-/// was left behind by a run that died, and that it is here or in another one its event ids tell.
+/// Metadata of a compacted object: for each minute, the highest number of a part whose rows it
+/// contains, as a JSON object. No part is written under a lower number any more. If one exists, an
+/// interrupted run left it behind; its event ids tell whether this or another object contains it.
 pub(super) const REPLACED: &str = "weir.replaced";
 
-/// For each minute (`20261121T0229`) the highest number of a part that is replaced.
+/// For each minute (`20261121T0229`) the highest number of a replaced part.
 pub(super) type Replaced = BTreeMap<String, u32>;
 
-/// An event id in 128 bits, which stand for equality: it takes a quarter of the id's memory.
+/// An event id as a 128-bit digest, compared instead of the id: it takes a quarter of the memory.
 pub(super) type EventDigest = u128;
 
-/// Digests, of which a part is their hash.
+/// A set of digests; the hash of a digest is its lower half.
 pub(super) type DigestSet = HashSet<EventDigest, BuildHasherDefault<DigestHasher>>;
 
-/// Takes the lower half of a digest for its hash: it is as good as any.
+/// Uses the lower half of a digest as its hash: the digest is uniformly distributed already.
 #[derive(Debug, Default)]
 pub(super) struct DigestHasher(u64);
 
@@ -57,7 +58,7 @@ impl Hasher for DigestHasher {
     }
 }
 
-/// The digest of an event id.
+/// Returns the digest of an event id.
 pub(super) fn digest(event_id: &str) -> EventDigest {
     xxh3_128(event_id.as_bytes())
 }
@@ -67,22 +68,22 @@ fn in_order(mut digests: Vec<EventDigest>) -> Arc<[EventDigest]> {
     digests.into()
 }
 
-/// What an object holds.
+/// The content of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartContent {
-    /// Event ids of its rows, and of rows that were erased from it, in order.
+    /// Event ids of its rows, and of rows that were erased from it, sorted.
     pub(super) event_ids: Arc<[EventDigest]>,
-    /// The parts whose rows it took over; empty unless it is a compacted object.
+    /// The parts that it replaces; empty unless it is a compacted object.
     pub(super) replaced: Arc<Replaced>,
 }
 
 impl PartContent {
-    /// The content of a part that was just written.
+    /// Returns the content of a part that was just written.
     pub(super) fn of_event_ids<'e>(event_ids: impl Iterator<Item = &'e str>) -> Self {
         Self { event_ids: in_order(event_ids.map(digest).collect()), replaced: Arc::default() }
     }
 
-    /// Reads it from an object.
+    /// Reads the content from an object.
     ///
     /// # Errors
     /// When the bytes are not a Parquet file with a string column `_event_id`.
@@ -105,16 +106,17 @@ impl PartContent {
         Ok(Self { event_ids: in_order(event_ids), replaced: Arc::new(replaced) })
     }
 
-    /// The highest number of a part of the bucket that this object stands for; 0 if for none.
+    /// Returns the highest number of a part of the bucket that this object replaces; 0 if it
+    /// replaces none.
     pub(super) fn replaced_of(&self, bucket: &Bucket) -> u32 {
         self.replaced.get(&bucket.minute().compact_text()).copied().unwrap_or(0)
     }
 }
 
-/// The JSON value of a metadata key; `None` if the key is not there.
+/// Decodes the JSON value of a metadata key; `None` if the key is missing.
 ///
 /// # Errors
-/// When the value is not of the wanted form.
+/// When the value does not have the expected form.
 pub(super) fn read_json<T: DeserializeOwned>(
     metadata: &[KeyValue],
     key: &str,
@@ -124,7 +126,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     serde_json::from_str(text).map(Some).map_err(wrong)
 }
 
-/// The text of a metadata key.
+/// Returns the text of a metadata key.
 pub(super) fn text_of<'m>(metadata: &'m [KeyValue], key: &str) -> Option<&'m str> {
     metadata.iter().find(|entry| entry.key == key)?.value.as_deref()
 }

@@ -1,7 +1,7 @@
-//! An archive part as Parquet: from rows to a file's bytes.
+//! An archive part as Parquet: encodes rows as the bytes of a file.
 //!
-//! The same rows give the same bytes. Where parts are kept is not known here. The columns are drawn
-//! in `rules::archive`; any Parquet reader can read them.
+//! The encoding is deterministic. The module does not know where parts are stored. `rules::archive`
+//! defines the columns; any Parquet reader can read them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,12 +24,13 @@ use super::part_content::EVENT_ID;
 use super::part_rows::PartRows;
 
 const UTC: &str = "UTC";
-/// Rows whose columns are in memory beside the rows themselves: a part is written some at a time.
+/// Rows whose columns are in memory in addition to the rows themselves: a part is written in
+/// batches.
 const ROWS_AT_ONCE: usize = 512;
-/// Rows that tell whether a column's values repeat.
+/// Rows sampled to find out whether a column's values repeat.
 const SAMPLE_ROWS: usize = 1_024;
 
-/// Writes a part. A column that a row does not have is NULL there.
+/// Encodes a part. A column that a row does not have is NULL.
 ///
 /// # Errors
 /// When there is no row.
@@ -54,11 +55,11 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
         };
         writer.write(&batch)?;
     }
-    let writer = writer.ok_or_else(|| ParquetError::General("a part without rows".to_owned()))?;
+    let writer = writer.ok_or_else(|| ParquetError::General("the part has no rows".to_owned()))?;
     Ok(writer.into_inner()?.into())
 }
 
-/// Some rows of a part, with all of its columns.
+/// Returns some rows of a part, with all of its columns.
 fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
@@ -75,16 +76,16 @@ fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetEr
     Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
 }
 
-/// Where rows have the values of a part's columns.
+/// Positions of the part's columns in its rows.
 struct Places {
-    /// For each set of columns that rows have: the place of each of the part's columns in it.
+    /// For each distinct schema of rows: the position of each of the part's columns in it.
     known: Vec<Vec<Option<usize>>>,
-    /// For each row, which of those it has.
+    /// For each row, the index of its schema.
     of_row: Vec<usize>,
 }
 
 impl Places {
-    /// The values that rows have of the part's column at `position`.
+    /// Returns the values of the part's column at `position`.
     fn values<'v>(
         &self,
         rows: &[&'v Row],
@@ -160,7 +161,7 @@ fn typed_array<'v>(
     })
 }
 
-/// Texts in one piece of memory that is as large as it has to be.
+/// Returns the texts in one allocation of exactly the needed size.
 fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     let texts: Vec<_> = texts.collect();
     let bytes = texts.iter().flatten().map(|text| text.len()).sum();
@@ -169,7 +170,8 @@ fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     builder.finish()
 }
 
-/// The columns of `rules::archive::SYSTEM_COLUMNS`, in that order, and whether they may be NULL.
+/// Returns the columns of `rules::archive::SYSTEM_COLUMNS`, in that order, and whether they may be
+/// NULL.
 fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     let text = |of: fn(&Row) -> &str| -> ArrayRef {
         Arc::new(texts_of(rows.iter().map(|row| Some(of(row)))))
@@ -206,7 +208,7 @@ fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     ]
 }
 
-/// Whether at most half of a column's values are different ones.
+/// Returns whether at most half of a column's values are distinct.
 fn repeats<'v>(
     column_type: ColumnType,
     values: impl Iterator<Item = Option<ColumnValue<'v>>>,
@@ -220,7 +222,7 @@ fn repeats<'v>(
     different <= count / 2
 }
 
-/// What the file says of itself beside its columns.
+/// Returns the file's metadata.
 fn metadata(schema: &Schema, rows: &[&Row]) -> Vec<KeyValue> {
     let sequence =
         |row: Option<&&Row>| row.map_or(String::new(), |row| row.sequence_number().to_owned());
@@ -433,10 +435,11 @@ mod tests {
         assert_eq!(said(3), "price_n: N does not fit decimal(38,10)");
     }
 
-    /// Columns of every type that a declaration may name, and of each width that Parquet has for it.
+    /// Columns of every type that a declaration may have, and of each width that Parquet has for
+    /// it.
     const EVERY_TYPE: &str = "s:string,j:json,i:bigint,flag:boolean,bin:binary,d9:decimal(9,2),d18:decimal(18,2),d38:decimal(38,0),*";
 
-    /// The rows of a part with many pages, whose values repeat or differ from row to row.
+    /// Returns the rows of a part with many pages, whose values repeat or are distinct.
     fn rows_of_every_type(repeating: bool) -> Vec<Row> {
         let items: Vec<String> = (0..1_500_u64)
             .map(|row| {
@@ -454,8 +457,8 @@ mod tests {
         rows(&items, EVERY_TYPE)
     }
 
-    /// As a reader without `DELTA_…` encodings or data pages of version 2 must read it, whether the
-    /// function `archive` or compaction wrote it.
+    /// Readers without `DELTA_…` encodings or data pages of version 2 can read every object,
+    /// whether the function `archive` or compaction wrote it.
     #[test]
     fn every_column_type_is_encoded_for_the_oldest_reader() {
         let declared = Declaration::parse(EVERY_TYPE).unwrap().columns;

@@ -1,30 +1,31 @@
-//! Which rows stand in one part, and with which columns.
+//! Divides rows into parts, and determines each part's columns.
 //!
-//! Rows whose keys or declared columns differ go into parts of their own; discovered columns are
-//! united. The same rows give the same parts. Nothing is written here.
+//! Rows whose keys or declared columns differ go into different parts; discovered columns are
+//! merged. The division is deterministic. The module writes nothing.
 
 use std::sync::Arc;
 
 use rules::archive::{Row, Rows, Schema};
 
-/// Columns of one part at most, inclusive. Each one costs memory while the part is written, and
-/// readers open all of a file's columns to know them.
+/// Upper bound of columns of one part, inclusive. Each takes memory while the part is written, and
+/// readers must open every column of a file to know its schema.
 pub(super) const PART_COLUMNS_MAX: usize = 500;
 
-/// The rows of one part, by sequence number, as they came.
+/// The rows of one part, by sequence number, unchanged.
 pub(super) struct PartRows<'r> {
     /// The columns of the part.
     pub(super) schema: Arc<Schema>,
     /// Its rows.
     pub(super) rows: Vec<&'r Row>,
-    /// The columns of rows that are here already.
+    /// The schemas of the rows so far.
     known: Vec<Arc<Schema>>,
 }
 
 impl<'r> PartRows<'r> {
-    /// Takes the row, unless its columns do not go with the others.
+    /// Adds the row, unless its columns do not fit those of the others. Returns whether it was
+    /// added.
     fn take(&mut self, row: &'r Row) -> bool {
-        // Rows of one batch share their columns, so they are seldom compared.
+        // Rows of one batch share their schema, so schemas are seldom compared in full.
         if !self.known.iter().any(|known| Arc::ptr_eq(known, &row.schema)) {
             let Some(union) = self.schema.union(&row.schema, PART_COLUMNS_MAX) else {
                 return false;

@@ -1,6 +1,6 @@
-//! Archive objects made of archive objects: rows are taken over as they stand, some are left out.
+//! Builds archive objects from archive objects: copies rows unchanged and leaves some out.
 //!
-//! Which rows go where is decided by compaction and erasure; nothing is fetched or put here.
+//! Compaction and erasure decide which rows; the module fetches and puts nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use super::encoding::{TypedColumn, writer_properties};
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
 use super::united_columns::ToldColumn;
 
-/// The typed columns, as JSON, in an object's metadata.
+/// Metadata: the typed columns, as JSON.
 pub(super) const COLUMNS: &str = "weir.columns";
 const SEQUENCE_FIRST: &str = "weir.sequence_first";
 const SEQUENCE_LAST: &str = "weir.sequence_last";
-/// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
+/// Rows that are decoded at a time: items have at most 400 KB, so at most about 50 MB.
 const BATCH_ROWS: usize = 128;
-/// A row group is closed when it holds this much: what a writer keeps in memory at most.
+/// Size at which a row group is closed: the most that a writer keeps in memory.
 const ROW_GROUP_BYTES: usize = 16 << 20;
 
 /// An archive object that is read.
 pub(super) struct ObjectReader {
     /// Its columns.
     pub(super) schema: SchemaRef,
-    /// What it says of itself.
+    /// Its metadata.
     pub(super) metadata: Vec<KeyValue>,
     batches: ParquetRecordBatchReader,
 }
@@ -63,13 +63,13 @@ impl ObjectReader {
         Ok(Self { schema, metadata: metadata.unwrap_or_default(), batches })
     }
 
-    /// The rows, some at a time.
+    /// Returns the rows in batches.
     pub(super) fn batches(&mut self) -> impl Iterator<Item = Result<RecordBatch, ParquetError>> {
         self.batches.by_ref().map(|batch| batch.map_err(ParquetError::from))
     }
 }
 
-/// A text column of a batch.
+/// Returns a text column of a batch.
 ///
 /// # Errors
 /// When there is no such column.
@@ -83,7 +83,7 @@ pub(super) fn texts<'b>(
         .ok_or_else(|| ParquetError::General(format!("no string column `{name}`")))
 }
 
-/// The rows of a batch that `keep` says yes to, by their position.
+/// Returns the rows of a batch for which `keep` returns true, by position.
 ///
 /// # Errors
 /// When the batch cannot be filtered.
@@ -98,7 +98,7 @@ pub(super) fn keep(
     Ok(filter_record_batch(batch, &mask)?)
 }
 
-/// The event ids of a batch.
+/// Returns the event ids of a batch.
 ///
 /// # Errors
 /// When there is no such column.
@@ -109,11 +109,11 @@ pub(super) fn event_ids(batch: &RecordBatch) -> Result<&StringArray, ParquetErro
 /// An archive object that is written.
 pub(super) struct ObjectWriter {
     writer: ArrowWriter<Vec<u8>>,
-    /// Rows up to now.
+    /// Rows written so far.
     pub(super) rows: usize,
 }
 
-/// What an object made of others says of itself.
+/// The metadata of an object that is built from others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lineage {
     metadata: Vec<KeyValue>,
@@ -121,15 +121,15 @@ pub(super) struct Lineage {
     sequence_last: Option<String>,
     /// Event ids of rows that were erased from the objects.
     pub(super) erased: Vec<String>,
-    /// The parts that the object stands for.
+    /// The parts that the object replaces.
     pub(super) replaced: Replaced,
 }
 
 impl Lineage {
-    /// Takes over what an object says of itself.
+    /// Adds an object's metadata.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When the metadata cannot be read.
     pub(super) fn add(&mut self, object: &ObjectReader) -> Result<(), ParquetError> {
         let metadata = &object.metadata;
         if self.metadata.is_empty() {
@@ -144,7 +144,7 @@ impl Lineage {
         Ok(())
     }
 
-    /// Says which typed columns there are, instead of what the first object said.
+    /// Replaces the typed columns, which are otherwise those of the first object.
     pub(super) fn tell_columns(&mut self, columns: String) {
         self.metadata.retain(|entry| entry.key != COLUMNS);
         self.metadata.push(KeyValue::new(COLUMNS.to_owned(), columns));
@@ -162,7 +162,7 @@ impl Lineage {
         if !self.replaced.is_empty() {
             own.push((REPLACED, serde_json::to_string(&self.replaced).map_err(json)?));
         }
-        // The Parquet writer describes the Arrow schema itself.
+        // The Parquet writer adds the Arrow schema itself.
         let mut metadata = self.metadata;
         metadata.retain(|entry| {
             entry.key != "ARROW:schema"
@@ -184,7 +184,7 @@ impl ObjectWriter {
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;
-            // A dictionary that grows too large is given up while it is written.
+            // The writer drops a dictionary that grows too large.
             Some(TypedColumn { name, column_type, repeats: column_type != ColumnType::Json })
         });
         let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;
@@ -205,10 +205,10 @@ impl ObjectWriter {
         Ok(())
     }
 
-    /// The object's bytes.
+    /// Returns the object's bytes.
     ///
     /// # Errors
-    /// When it cannot be closed.
+    /// When the file cannot be closed.
     pub(super) fn finish(self) -> Result<Bytes, ParquetError> {
         Ok(self.writer.into_inner()?.into())
     }

@@ -1,7 +1,8 @@
-//! The columns of archive objects that become one object.
+//! The merged columns of archive objects that become one object.
 //!
-//! A column that an object does not have is NULL in its rows. Attributes whose names differ in case
-//! share a discovered column, as they do in one part. Which objects become one is not decided here.
+//! A column that an object does not have is NULL in its rows. Attributes whose names differ only in
+//! case share a discovered column, as they do in one part. Which objects are merged is decided
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::part_content::read_json;
 use super::part_rows::PART_COLUMNS_MAX;
 use super::rewrite::{COLUMNS, ObjectReader};
 
-/// What an object's metadata says of a typed column.
+/// A typed column in an object's metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ToldColumn {
     pub(super) path: String,
@@ -25,8 +26,8 @@ pub(super) struct ToldColumn {
 }
 
 impl ToldColumn {
-    /// Whether two columns of this name hold the same: they are from one attribute, or were both
-    /// discovered, and have one type.
+    /// Returns whether two columns of this name are the same: both declared from one attribute or
+    /// both discovered, with one type.
     fn is_same(&self, name: &str, other: &Self) -> bool {
         let was_discovered = |told: &Self| {
             let column_type = ColumnType::from_text(&told.column_type);
@@ -39,7 +40,7 @@ impl ToldColumn {
     }
 }
 
-/// Columns of several objects.
+/// The columns of several objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnitedColumns {
     fields: Vec<FieldRef>,
@@ -47,8 +48,8 @@ pub(super) struct UnitedColumns {
 }
 
 impl UnitedColumns {
-    /// Adds the columns of an object. `false`, and nothing is added, if one of them is another
-    /// column of the same name, or if there would be too many.
+    /// Adds the columns of an object. Returns `false` and adds nothing if one of them conflicts
+    /// with a column of the same name, or if there would be too many.
     ///
     /// # Errors
     /// When the object's metadata cannot be read.
@@ -78,7 +79,7 @@ impl UnitedColumns {
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
             let known = self.told.entry(name).or_insert_with(|| column.clone());
-            // As a part tells it whose rows have both.
+            // A part whose rows have both attributes chooses the same way.
             if column.path < known.path {
                 *known = column;
             }
@@ -90,24 +91,24 @@ impl UnitedColumns {
         self.fields.iter().find(|field| field.name() == name)
     }
 
-    /// The columns.
+    /// Returns the columns.
     pub(super) fn schema(&self) -> SchemaRef {
         Arc::new(Schema::new(self.fields.clone()))
     }
 
-    /// What the object's metadata shall say of them.
+    /// Returns the columns as they are written into the object's metadata.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// When they cannot be encoded.
     pub(super) fn told(&self) -> Result<String, ParquetError> {
         serde_json::to_string(&self.told).map_err(|error| ParquetError::General(error.to_string()))
     }
 }
 
-/// The rows with the columns of `schema`; what they do not have is NULL.
+/// Returns the rows with the columns of `schema`; missing columns are NULL.
 ///
 /// # Errors
-/// When a column that they do not have must not be NULL.
+/// When a missing column must not be NULL.
 pub(super) fn with_columns(
     batch: &RecordBatch,
     schema: &SchemaRef,
@@ -130,7 +131,7 @@ mod tests {
         for (name, one, other, expected) in [
             ("price_n", ("price", NUMBER), ("price", NUMBER), true),
             ("price_n", ("price", NUMBER), ("Price", NUMBER), true),
-            // A declared one, which is from an attribute of that name.
+            // A declared column, from an attribute of that name.
             ("price_n", ("price", NUMBER), ("price_n", NUMBER), false),
             ("price_n", ("price", NUMBER), ("Price", "bigint"), false),
             ("price", ("price", "bigint"), ("Price", "bigint"), false),

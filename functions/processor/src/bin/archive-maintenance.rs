@@ -1,6 +1,6 @@
 //! The Lambda function `archive-maintenance`: compacts the archive and erases from it.
 //!
-//! Nothing is decided or done here; see `processor::lambda`.
+//! `processor::lambda` implements it.
 
 use std::process::ExitCode;
 

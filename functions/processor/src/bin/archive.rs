@@ -1,6 +1,6 @@
-//! The Lambda function `archive`: keeps what TTL deletes.
+//! The Lambda function `archive`: archives the items that TTL deletes.
 //!
-//! Nothing is decided or done here; see `processor::lambda`.
+//! `processor::lambda` implements it.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! The Lambda function `counters`: sums the slots of sharded counters.
 //!
-//! Nothing is decided or done here; see `processor::lambda`.
+//! `processor::lambda` implements it.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! The Lambda function `fan-out`: makes copies follow their origins.
+//! The Lambda function `fan-out`: propagates changes of origins to their copies.
 //!
-//! Nothing is decided or done here; see `processor::lambda`.
+//! `processor::lambda` implements it.
 
 use std::process::ExitCode;
 

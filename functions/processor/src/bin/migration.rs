@@ -1,6 +1,6 @@
 //! The Lambda function `migration`: restructures tables while they are written to.
 //!
-//! Nothing is decided or done here; see `processor::lambda`.
+//! `processor::lambda` implements it.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! The Lambda function `versions`: keeps every version of an item.
 //!
-//! Nothing is decided or done here; see `processor::lambda`.
+//! `processor::lambda` implements it.
 
 use std::process::ExitCode;
 

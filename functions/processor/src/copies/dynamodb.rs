@@ -1,6 +1,6 @@
-//! The tables of origins, copies and jobs on DynamoDB, and what must be so before they are used.
+//! The tables of origins, copies and jobs on DynamoDB, and the checks before they are used.
 //!
-//! Retries of single requests are the SDK's; what its errors mean for us is decided here.
+//! The SDK retries single requests; this module interprets its errors.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -32,12 +32,12 @@ use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::{TableName, failure_of};
 use crate::tables::statements::{StatementOutcome, Statements};
 
-/// `BatchGetItem` requests that are under way at once: enough to hide their latency.
+/// Concurrent `BatchGetItem` requests: enough to hide their latency.
 const READS_AT_ONCE: usize = 4;
-/// Copies in one sample, about: a table is cut into as many parts as that makes, and each sample
-/// looks at one of them.
+/// Approximate number of copies in a sample: a table is divided into parts of this size, and each
+/// sample reads one of them.
 const SAMPLE_COPIES: u64 = 100;
-/// Bytes in one sample, about, where that many copies would have more: those of one page.
+/// Approximate bytes of a sample if that many copies have more: one page.
 const SAMPLE_BYTES: u64 = 1024 * 1024;
 
 /// The tables.
@@ -47,7 +47,7 @@ pub struct DynamoDbCopies {
     jobs_table: String,
     /// Names of the key attributes, by table.
     keys: BTreeMap<String, Vec<String>>,
-    /// Names of the key attributes of the rule's index that are none of its table, by rule.
+    /// Names of the key attributes of each rule's index that its table does not have, by rule.
     beside: BTreeMap<String, Vec<String>>,
 }
 
@@ -55,8 +55,9 @@ fn is_condition_failed(code: Option<&str>) -> bool {
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Why no retry can help a write of one copy, if that is so: the copy would be too large, or have a
-/// value that an index does not take. What is wrong with a key concerns all copies.
+/// Returns why no retry can help a write of one copy, if so: the copy would be too large, or have a
+/// value that an index does not accept. A wrong key concerns all copies, so it is not such a
+/// refusal.
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     let error = error.as_service_error()?;
     let message = error.message().unwrap_or_default();
@@ -76,7 +77,7 @@ where
     failure_of(&table, doing, "the key that the rules say", error)
 }
 
-/// The partition key first.
+/// Returns the key attributes, partition key first.
 fn key_attributes(schema: &[KeySchemaElement]) -> Vec<String> {
     let mut schema: Vec<_> = schema.iter().collect();
     schema.sort_by_key(|element| element.key_type() != &KeyType::Hash);
@@ -84,11 +85,11 @@ fn key_attributes(schema: &[KeySchemaElement]) -> Vec<String> {
 }
 
 impl DynamoDbCopies {
-    /// Looks whether every table and index is as the rules say, and tells the rules the sort keys of
+    /// Checks that every table and index matches the rules, and gives the rules the sort keys of
     /// their indexes.
     ///
     /// # Errors
-    /// What is not, and what to do about it.
+    /// What does not match, and how to correct it.
     pub async fn open(client: Client, rule: &mut FanOut) -> Result<Self, Failure> {
         let mut tables = Self {
             client,
@@ -104,7 +105,7 @@ impl DynamoDbCopies {
             let target = tables.describe(&rule.target).await?;
             let target = shape_of(&target);
             for advice in check_tables(rule, &shape_of(&origin), &target).map_err(fatal)? {
-                warn!(rule = rule.name, advice, "the tables may be as they are");
+                warn!(rule = rule.name, advice, "advice about the tables of a rule");
             }
             rule.index_sort = target.sort_key_of(&rule.index).to_vec();
             let beside = target.indexes.get(&rule.index).into_iter().flatten();
@@ -133,8 +134,8 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Reads items, given and answered by a text each, and keeps of each what `keep` says; `names` are
-    /// the table's key attributes.
+    /// Reads items by their keys, as text, and keeps the part of each that `keep` returns. `names`
+    /// are the table's key attributes.
     async fn read<R: Send>(
         &self,
         (table, setting): (&str, &'static str),
@@ -162,8 +163,8 @@ impl DynamoDbCopies {
         Ok(found.filter_map(|(key, kept)| Some(((*texts.get(&key)?).clone(), kept))).collect())
     }
 
-    /// Reads up to 100 items, strongly consistent, asking again for what is left unprocessed. An answer
-    /// has at most 16 MB, and of each no more is kept than `keep` gives before the next one comes.
+    /// Reads up to 100 items with strong consistency, and repeats the request for unprocessed keys.
+    /// An answer has at most 16 MB, and only what `keep` returns is held until the next one.
     async fn read_chunk<R>(
         &self,
         (table, setting): (&str, &'static str),
@@ -171,14 +172,14 @@ impl DynamoDbCopies {
         keep: impl Fn(Item) -> R,
     ) -> Result<Vec<R>, Failure> {
         let mut found = Vec::new();
-        // Each answer must leave fewer keys than the one before, so there are at most 100.
+        // Each answer must leave fewer keys than the one before, so there are at most 100 requests.
         while !keys.is_empty() {
             let failure = |error: &_| failed(table, setting, "BatchGetItem", error);
             let batch = batch_get(&self.client, table, &keys, failure).await?;
             found.extend(batch.items.into_iter().map(&keep));
             if batch.unprocessed.len() >= keys.len() {
                 return Err(Failure::Retry(format!(
-                    "BatchGetItem on table=`{table}`: keys stay unprocessed, it is throttled"
+                    "BatchGetItem on table=`{table}`: keys stay unprocessed; the table is throttled"
                 )));
             }
             keys = batch.unprocessed;
@@ -186,7 +187,7 @@ impl DynamoDbCopies {
         Ok(found)
     }
 
-    /// Names of the key attributes of a rule's copies.
+    /// Returns the names of the key attributes of a rule's copies.
     fn keys_of(&self, rule: &CopyRule) -> &[String] {
         self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default()
     }
@@ -210,7 +211,7 @@ impl DynamoDbCopies {
         page
     }
 
-    /// A scan of the keys of a rule's copies.
+    /// Returns a scan of the keys of a rule's copies.
     fn scan(&self, rule: &CopyRule) -> ScanFluentBuilder {
         let names = self.keys_of(rule);
         let placeholders: Vec<String> = (0..names.len()).map(|n| format!("#k{n}")).collect();
@@ -231,14 +232,13 @@ impl DynamoDbCopies {
     }
 }
 
-/// So many, as a request says it.
+/// Returns a limit in the type of a request.
 fn limit(most: usize) -> i32 {
     i32::try_from(most).unwrap_or(i32::MAX)
 }
 
-/// The part of a table that a sample looks at, and how many there are. Draws that follow each other
-/// are a golden section of the table apart, so each part is looked at after twice as many as there
-/// are.
+/// Returns the part of a table that a sample reads, and the number of parts. Consecutive draws are
+/// a golden section of the table apart, so twice as many draws as parts reach each part.
 fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
     let parts = (items / SAMPLE_COPIES).max(bytes / SAMPLE_BYTES);
@@ -247,7 +247,7 @@ fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     SamplePart { part: ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts }
 }
 
-/// What the rules must know of a table.
+/// Returns what the rules must know of a table.
 fn shape_of(table: &TableDescription) -> TableShape {
     let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
     let global = table.global_secondary_indexes().iter();
@@ -270,7 +270,7 @@ fn shape_of(table: &TableDescription) -> TableShape {
     }
 }
 
-/// Names and values of an expression, by placeholders.
+/// Names and values of an expression, by placeholder.
 #[derive(Default)]
 struct Expression {
     names: HashMap<String, String>,
@@ -286,7 +286,7 @@ impl Expression {
         self.values.insert(placeholder.to_owned(), value);
     }
 
-    /// The condition under which a copy is written.
+    /// Returns the condition under which a copy is written.
     fn condition(
         &mut self,
         rule: &CopyRule,
@@ -313,7 +313,7 @@ impl Expression {
         Ok(format!("#key = :key AND {older}"))
     }
 
-    /// The update that sets values and mark.
+    /// Returns the update that sets values and mark.
     fn update(&mut self, values: &BTreeMap<String, Option<AttributeValue>>, mark: &Mark) -> String {
         self.value(":mark", SdkValue::S(mark.text()));
         let (mut set, mut remove) = (vec!["#mark = :mark".to_owned()], Vec::new());
@@ -469,7 +469,7 @@ impl CopyTables for DynamoDbCopies {
         if all.is_none() {
             return vec![None; keys.len()];
         }
-        // Whatever is wrong with the others, a write by itself says it.
+        // A separate write tells which of them failed, and why.
         let outcome = |outcome| match outcome {
             StatementOutcome::Done => Some(CopyOutcome::Written),
             StatementOutcome::ConditionFailed => Some(CopyOutcome::GuardFailed),
@@ -484,7 +484,7 @@ impl CopyTables for DynamoDbCopies {
     }
 
     async fn part(&self, rule: &CopyRule, draw: u64) -> Result<SamplePart, Failure> {
-        // As of some hours ago on AWS, which is right enough.
+        // The item count is some hours old on AWS, which is accurate enough.
         let table = self.describe(&rule.target).await?;
         let known = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         Ok(sampled_part(known(table.item_count()), known(table.table_size_bytes()), draw))
@@ -504,7 +504,7 @@ impl CopyTables for DynamoDbCopies {
     }
 }
 
-/// What became of a write of one copy.
+/// Returns the outcome of a write of one copy.
 fn outcome_of<O, E>(
     rule: &CopyRule,
     doing: &str,
@@ -537,7 +537,7 @@ mod tests {
             (2_155, 2_155 << 10, 21),
             (123_456, 0, 1234),
             (1 << 40, 1 << 50, 1 << 20),
-            // A page has 1 MB, so of large copies a part has fewer.
+            // A page has 1 MB, so a part has fewer copies if they are large.
             (2_000, 2_000 * (390 << 10), 761),
             (50, 50 * (390 << 10), 19),
         ] {

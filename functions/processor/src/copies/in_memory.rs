@@ -1,5 +1,5 @@
-//! Origins, copies and jobs in memory, for tests: with an index that lags behind, requests that
-//! fail or answer too late, and a stream of every change.
+//! Origins, copies and jobs in memory, for tests: with an eventually consistent index, requests
+//! that fail or answer too late, and a stream of every change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -27,22 +27,22 @@ type Table = BTreeMap<String, Item>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// The most copies that a page of the index was asked for.
+    /// The largest limit in a request for a page of the index.
     page_asked: usize,
-    /// Copies that may be read; any number without it.
+    /// Copies that may still be read; unlimited without it.
     reads_left: Option<usize>,
     tables: BTreeMap<&'static str, Table>,
     records: Vec<LambdaRecord>,
     sequence: u64,
-    /// The copies as the index knows them.
+    /// The copies as the index has them.
     indexed: Table,
-    /// Keys of copies that cannot be written.
+    /// Keys of copies whose writes are refused.
     refused: BTreeSet<String>,
-    /// Origins that were read since copies were read, and the most of that.
+    /// Origins read since copies were last read, and the maximum of that.
     origins_at_once: (usize, usize),
-    /// The most bytes of copies that were held at once, of those that were read whole.
+    /// The largest number of bytes of whole copies that were held at once.
     copy_bytes_at_once: usize,
-    /// Pages of a sample that may be read; any number without it.
+    /// Pages of a sample that may still be read; unlimited without it.
     pages_left: Option<usize>,
 }
 
@@ -51,11 +51,11 @@ struct State {
 pub(crate) struct InMemoryCopies {
     state: Mutex<State>,
     requests: Unreliable,
-    /// Out of 100 pages, how many come from an index that learned nothing since the page before.
+    /// Percentage of pages that come from an index that was not updated since the previous page.
     stale_pages: u64,
-    /// How long each write takes.
+    /// Duration of each write.
     write_time: Duration,
-    /// Copies in a page of the index, where it is not the usual number.
+    /// Copies in a page of the index, if not the default.
     page_copies: Option<usize>,
 }
 
@@ -109,12 +109,12 @@ impl InMemoryCopies {
         Self { requests: Unreliable::new(seed, faults), stale_pages, ..Self::default() }
     }
 
-    /// Each write takes so long.
+    /// Returns tables whose writes take this long.
     pub(crate) fn with_write_time(write_time: Duration) -> Self {
         Self { write_time, ..Self::default() }
     }
 
-    /// The index has so many copies in a page.
+    /// Returns tables whose index has this many copies in a page.
     pub(crate) fn with_pages_of(copies: usize) -> Self {
         Self { page_copies: Some(copies), ..Self::default() }
     }
@@ -124,17 +124,17 @@ impl InMemoryCopies {
         self.state.lock().unwrap().refused.insert(copy.to_owned());
     }
 
-    /// From now on no more copies than this are read, and no page when it is 0.
+    /// Allows at most this many more copies to be read; with 0, no page at all.
     pub(crate) fn limit_reads(&self, copies: Option<usize>) {
         self.state.lock().unwrap().reads_left = copies;
     }
 
-    /// From now on no more pages of samples than this are read.
+    /// Allows at most this many more pages of samples.
     pub(crate) fn limit_sample_pages(&self, pages: usize) {
         self.state.lock().unwrap().pages_left = Some(pages);
     }
 
-    /// Reads so many copies, of those that may be read.
+    /// Reads this many copies, of those that may be read.
     fn take_reads(&self, copies: usize) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap();
         let Some(left) = state.reads_left else { return Ok(()) };
@@ -145,17 +145,17 @@ impl InMemoryCopies {
         Ok(())
     }
 
-    /// The most copies that a page of the index was asked for so far.
+    /// Returns the largest limit of a request for a page of the index so far.
     pub(crate) fn page_asked(&self) -> usize {
         self.state.lock().unwrap().page_asked
     }
 
-    /// The most origins that were read between two reads of copies.
+    /// Returns the maximum of origins that were read between two reads of copies.
     pub(crate) fn origins_at_once(&self) -> usize {
         self.state.lock().unwrap().origins_at_once.1
     }
 
-    /// The most bytes of copies that were read whole at once.
+    /// Returns the maximum of bytes of whole copies that were held at once.
     pub(crate) fn copy_bytes_at_once(&self) -> usize {
         self.state.lock().unwrap().copy_bytes_at_once
     }
@@ -169,17 +169,17 @@ impl InMemoryCopies {
         self.state.lock().unwrap().tables.get(table).cloned().unwrap_or_default()
     }
 
-    /// Takes the records that were written since.
+    /// Takes the records written since the last call.
     pub(crate) fn take_records(&self) -> Vec<LambdaRecord> {
         std::mem::take(&mut self.state.lock().unwrap().records)
     }
 
-    /// Reads a table; `None` for an item that is not there.
+    /// Reads an item of a table; `None` if it does not exist.
     fn item(&self, table: &str, key: &str) -> Option<Item> {
         self.state.lock().unwrap().tables.get(table)?.get(key).cloned()
     }
 
-    /// The keys of some copies behind one, and where the next ones begin.
+    /// Returns the keys of some copies after one, and where the next page begins.
     fn page_of<'s>(
         copies: impl Iterator<Item = &'s String>,
         after: Option<&Item>,
@@ -193,8 +193,8 @@ impl InMemoryCopies {
         CopyPage { keys: page, next, ..CopyPage::default() }
     }
 
-    /// Some copies behind a place of the index, in its order, and where the next ones begin. Copies
-    /// without the sort key are not in it.
+    /// Returns some copies after a place of the index, in its order, and where the next page
+    /// begins. Copies without the sort key are not in the index.
     fn index_page<'s>(
         &self,
         rule: &CopyRule,
@@ -399,7 +399,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         update: &Update,
     ) -> Vec<Option<CopyOutcome>> {
         if !self.write_time.is_zero() {
-            // A table that is so slow lets nobody wait for many.
+            // A table as slow as this must not make tests wait for many copies.
             return Vec::new();
         }
         let mut outcomes = Vec::new();
@@ -444,12 +444,12 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     }
 }
 
-/// The key of an origin, as the tables above have it.
+/// Returns the key of an origin in these tables.
 pub(crate) fn origin_key(number: u64) -> String {
     text(&AttributeValue::N(model::Number::from(number)))
 }
 
-/// An origin.
+/// Returns an origin.
 pub(crate) fn product(number: u64, name: &str) -> Item {
     json::item_from_str(&format!(
         r#"{{"productID":{{"N":"{number}"}},"productName":{{"S":"{name}"}}}}"#
@@ -457,7 +457,7 @@ pub(crate) fn product(number: u64, name: &str) -> Item {
     .unwrap()
 }
 
-/// A copy, as a user creates it.
+/// Returns a copy, as a user creates it.
 pub(crate) fn line(key: &str, product: u64) -> Item {
     json::item_from_str(&format!(r#"{{"line":{{"S":"{key}"}},"productID":{{"N":"{product}"}}}}"#))
         .unwrap()

@@ -1,10 +1,11 @@
-//! Looks at many copies at once: what they must hold is read in batches, what differs is written.
+//! Checks many copies at once: reads their expected values in batches, and writes those that
+//! differ.
 //!
-//! A batch of new copies shares its origins, so jobs, origins and copies are read 100 in a request
-//! instead of each for each copy. The order of the reads is what makes a look right (job, then
-//! origin, then copy), and it is the same for all copies of a round. What a round could not settle,
-//! because a copy was written meanwhile or too much would have been held at once, goes into the next
-//! one. Copies are held once: of the first look at each, only where it is from and how large it is.
+//! A batch of new copies shares its origins, so jobs, origins and copies are read 100 per request
+//! instead of one by one. The order of the reads makes a check correct (job, then origin, then
+//! copy), and it is the same for all copies of a round. What a round could not settle, because a
+//! copy changed meanwhile or memory was short, goes into the next one. Copies are held once: of the
+//! first read of each, only its origin and size are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,41 +25,42 @@ use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
 
-/// Copies that are looked at in one round: twenty requests read them and what they follow.
+/// Copies that are checked in one round: twenty requests read them and their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Bytes of copies that a round holds at most. With 4 MB of jobs and origins behind which no further
-/// ones are read, what the last [`LARGE_AT_ONCE`] of them bring, and the text of an answer, that is
-/// 36 MB of the 256 MB of a function.
+/// Upper bound of the bytes of copies that a round holds. With 4 MB of jobs and origins after which
+/// no more are read, the last [`LARGE_AT_ONCE`] of them, and the text of an answer, that is 36 MB
+/// of the function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
-/// What is read at once while it may be as large as items are, of 400 KB each: 8 MB.
+/// Items read at once while they may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
-/// Up to how many bytes on average items are small. As many as one request takes are read at once then.
+/// Average size in bytes up to which items count as small. Then a whole request's worth is read at
+/// once.
 const SMALL_BYTES: usize = 8 * 1024;
-/// Copies that a round has at least, however throttled the tables are: a request for each of them
-/// would be what costs most.
+/// Minimum of copies in a round, however throttled the tables are: one request per copy would be
+/// the most expensive way.
 const ROUND_COPIES_MIN: usize = 8;
 
-/// What a look came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// The copy is as it must be.
+    /// The copy is correct.
     InOrder,
-    /// It was written.
+    /// The copy was written.
     Written,
-    /// It cannot be written: DynamoDB refuses it as it would become, its origin can have no job, or its
-    /// values go round through several deployments.
+    /// The copy cannot be written: DynamoDB refuses the new item, its origin cannot have a job, or
+    /// its values cycle through several deployments.
     Refused,
 }
 
-/// What looks came to, by the copy's key in DynamoDB JSON.
+/// Results of checks by the copy's key in DynamoDB JSON.
 pub(super) type AllLooked = BTreeMap<String, Result<Looked, Failure>>;
 
-/// [`Sight::arrival`] of copies by their keys in DynamoDB JSON, as far as records ask for the looks.
+/// [`Sight::arrival`] of copies by their keys in DynamoDB JSON, for checks that records request.
 pub(super) type Arrivals = BTreeMap<String, u32>;
 
 /// What a round read.
 struct Seen<'a> {
-    /// By the origin's key in DynamoDB JSON. One that cannot be read concerns its own copies only.
+    /// By the origin's key in DynamoDB JSON. A failed read concerns only the origin's own copies.
     jobs: BTreeMap<String, Result<Job, Failure>>,
     origins: BTreeMap<String, Item>,
     /// By the copy's key in DynamoDB JSON.
@@ -67,14 +69,14 @@ struct Seen<'a> {
     /// See [`Sight::nonce`].
     nonce: u64,
     arrivals: &'a Arrivals,
-    /// Copies that were not read, or whose origins were not: those that were read are large.
+    /// Copies that were not read, or whose origins were not, because those read before are large.
     unread: BTreeSet<String>,
 }
 
-/// What is read in one round, a request's worth at a time, until it is large.
+/// What is read in one round, one request at a time, until it has the maximum size.
 struct Portions<V> {
     rest: BTreeMap<String, V>,
-    /// How many are read at once where they are small.
+    /// Items read at once if they are small.
     most: usize,
     count: usize,
     bytes: usize,
@@ -85,7 +87,7 @@ impl<V> Portions<V> {
         Self { rest: all, most, count: 0, bytes: 0 }
     }
 
-    /// What is to be read next. The first portion always is, so each round gets further.
+    /// Returns what to read next. The first portion is always read, so each round makes progress.
     fn next(&mut self) -> Option<BTreeMap<String, V>> {
         if self.rest.is_empty() || self.bytes > ROUND_BYTES / 2 {
             return None;
@@ -101,7 +103,7 @@ impl<V> Portions<V> {
     }
 }
 
-/// Takes the first of some copies, as many as a round may hold and one at least; gives the others.
+/// Takes the first copies, as many as a round may hold and at least one; returns the others.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, Glimpse>,
@@ -117,33 +119,33 @@ fn take_held(
     }
 }
 
-/// What there is to do about one copy.
+/// The next action for one copy.
 enum Todo {
     Nothing,
     Again,
     Write(Update, CopyGuard),
-    /// To be written, and looked at again.
+    /// Write it, and check it again.
     Mark(Update, CopyGuard),
-    /// It is not written, for this reason.
+    /// It must not be written, for this reason.
     Refuse(String),
-    /// Nobody can say.
+    /// The read that decides failed.
     Fail(Failure),
 }
 
-/// What a round came to for one copy.
+/// The result of a round for one copy.
 enum Settled {
     Done(Looked),
-    /// Another look may help.
+    /// Another check may help.
     Again(Failure),
     Failed(Failure),
 }
 
 fn written_by_others() -> Failure {
-    Failure::Retry("others write this copy all the time".to_owned())
+    Failure::Retry("other writers keep changing this copy".to_owned())
 }
 
-/// The origin of a copy and its key, if it has one that can have a job: DynamoDB refuses a whole
-/// request for one that cannot, and the other copies of a round wait for its answer.
+/// Returns a copy's origin and its key, if that origin can have a job. DynamoDB refuses a whole
+/// request with an invalid key, which would block the other copies of the round.
 fn origin_of(rule: &CopyRule, copy: &Item) -> Option<(Origin, AttributeValue)> {
     let origin = rule.origin_of(copy).filter(Origin::fits)?;
     Some((origin, copy.get(&rule.index_key)?.clone()))
@@ -156,7 +158,7 @@ impl Seen<'_> {
         };
         let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
         if !origin.fits() {
-            // So what it must hold is not known for sure.
+            // So its expected values cannot be determined reliably.
             let reason = "the key of the copy's origin is too long as the key of a job";
             return Todo::Refuse(reason.to_owned());
         }
@@ -183,7 +185,7 @@ impl Seen<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Looks at the copies that a batch named; the outcomes are those of its records.
+    /// Checks the copies that a batch named; the outcomes are those of its records.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<Arrival>>,
@@ -213,7 +215,7 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Looks at copies, given by their keys in DynamoDB JSON, and writes what they must hold.
+    /// Checks copies, given by their keys in DynamoDB JSON, and writes their expected values.
     pub(super) async fn look_at_all(
         &self,
         rule: &CopyRule,
@@ -256,7 +258,7 @@ impl<T: CopyTables> Copies<T> {
                     let is_unread = |key: &String, _: &mut Failure| seen.unread.contains(key);
                     rest.extend(pending.extract_if(.., is_unread));
                     pending = self.settle_all(rule, pending, &seen, deadline, looked).await;
-                    // Bounded by the copies: each time some of them have come to their end.
+                    // Bounded by the copies: each iteration settles some of them.
                     if looked.len() > before && !rest.is_empty() {
                         attempts.restart();
                     }
@@ -268,7 +270,7 @@ impl<T: CopyTables> Copies<T> {
                     if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    // What a throttled table cannot answer at once, it answers in parts.
+                    // A throttled table may answer smaller requests.
                     round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }
@@ -276,7 +278,7 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Settles copies that were seen; gives those that are to be looked at again.
+    /// Settles copies that were read; returns those that must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -299,7 +301,7 @@ impl<T: CopyTables> Copies<T> {
         again
     }
 
-    /// Reads copies, jobs, origins and copies again, in this order.
+    /// Reads copies, jobs, origins and again copies, in this order.
     async fn see<'a>(
         &self,
         rule: &CopyRule,
@@ -311,7 +313,8 @@ impl<T: CopyTables> Copies<T> {
         for text in keys {
             wanted.insert(text.clone(), super::parsed(json::item_from_str(text), text)?);
         }
-        // The origins are known from the copies, and the copies must be read after them: twice.
+        // The origins are known from the copies, but the copies must be read after them: hence
+        // twice.
         let mut before = BTreeMap::new();
         let mut portions = Portions::new(wanted.clone(), BATCH_GET_KEYS_MAX);
         while let Some(some) = portions.next() {
@@ -326,7 +329,7 @@ impl<T: CopyTables> Copies<T> {
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        // Each is held whole, so no more are read at once where those before were small.
+        // Each is held whole, so a portion stays small even if the previous ones were.
         let mut portions = Portions::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some
@@ -356,7 +359,7 @@ impl<T: CopyTables> Copies<T> {
         Ok(Seen { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
-    /// Writes what a copy must hold.
+    /// Writes a copy's expected values.
     async fn settle(
         &self,
         rule: &CopyRule,
@@ -369,7 +372,7 @@ impl<T: CopyTables> Copies<T> {
             Todo::Again => return (text, Settled::Again(written_by_others())),
             Todo::Fail(failure) => return (text, Settled::Failed(failure)),
             Todo::Refuse(reason) => {
-                warn!(rule = rule.name, copy = text, reason, "a copy is not written");
+                warn!(rule = rule.name, copy = text, reason, "copy not written");
                 return (text, Settled::Done(Looked::Refused));
             }
             Todo::Write(update, guard) => (update, guard, false),
@@ -385,7 +388,7 @@ impl<T: CopyTables> Copies<T> {
                 Settled::Again(written_by_others())
             }
             Ok(CopyOutcome::Refused(reason)) => {
-                warn!(rule = rule.name, copy = text, reason, "a copy cannot be written");
+                warn!(rule = rule.name, copy = text, reason, "copy cannot be written");
                 Settled::Done(Looked::Refused)
             }
             Err(failure @ Failure::Retry(_)) => Settled::Again(failure),
@@ -399,7 +402,7 @@ impl<T: CopyTables> Copies<T> {
 mod tests {
     use super::*;
 
-    /// How many of 250 keys are read, a portion at a time, when each brings so many bytes.
+    /// Returns how many of 250 keys each portion reads if each brings this many bytes.
     fn portions_of(most: usize, bytes: usize) -> Vec<usize> {
         let all = (0..250).map(|number| (format!("{number:03}"), ())).collect();
         let (mut portions, mut sizes) = (Portions::new(all, most), Vec::new());

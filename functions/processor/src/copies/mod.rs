@@ -1,12 +1,12 @@
-//! The executor of fan-out: keeps one job for each origin, works through it page by page, and looks
-//! at single copies.
+//! The executor of fan-out: keeps one job per origin, processes it page by page, and checks single
+//! copies.
 //!
-//! What is said of an origin goes into its job first; a few copies follow at once, so small fans are
-//! done with the batch. More of them, and those that are to be deleted, are left to the stream of the
-//! jobs' table: that a job was begun, and how far it came, is written into the job, which is a change,
-//! whose record invokes the function again. So a stream of origins does not wait for a large fan, a
-//! job goes on after a crash, and no two workers write the same large page. What copies must hold is
-//! the rule's business.
+//! A change of an origin goes into its job first. A few copies are written at once, so a small
+//! fan-out is complete with the batch. Larger ones, and deletions, are left to the stream of the
+//! jobs table: starting a job and saving its progress change the job, and the record of that change
+//! invokes the function again. So the stream of origins does not wait for a large fan-out, a job
+//! resumes after a crash, and no two workers write the same large page. The rule decides the
+//! expected values of copies.
 
 mod dynamodb;
 #[cfg(test)]
@@ -40,46 +40,46 @@ use crate::tables::statements::STATEMENTS_MAX;
 
 use visit::{Extent, Times};
 
-/// Requests that write copies of one origin at the same time: enough to hide the latency of one.
+/// Concurrent writes of copies of one origin: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
-/// Origins or jobs of a batch that are worked on at the same time. Each of their writes may need a
-/// connection of its own, and all shards have an instance: ten instances with a thousand each are
-/// more than an endpoint serves.
+/// Origins or jobs of a batch that are processed concurrently. Each write may need its own
+/// connection, and every shard has an instance: ten instances with a thousand connections each are
+/// too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
-/// For [`Copies::saved_every`]: what an executor that died has done since is done again, and a newer
-/// change is noticed so late, or when the page that is written then is done. Each time is a write and a
+/// Value of [`Copies::saved_every`]: after a crash the work since then is repeated, and a newer
+/// change is noticed with this delay or at the end of the page. Each save costs a write and a
 /// record, whose invocation finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
-/// Copies that are written at once when an origin changed: what one round of requests takes. The job's
-/// record, which comes meanwhile, may write them once more, which changes nothing; so a fan that has
-/// more of them is left to it.
+/// Upper bound of copies that are written at once when an origin changed: one round of requests.
+/// The job's record, which arrives meanwhile, may write them again, which is idempotent; a larger
+/// fan-out is left to that record.
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
-/// Copies in one page of a job, or of a repair, if they have no more than 1 MB: its writes take well below
-/// a second where nothing is throttled, and some seconds at the 1,000 writes per second that one partition
-/// takes. Two pages are held at once, of each job.
+/// Copies in one page of a job or a repair, if they have at most 1 MB. Writing them takes well
+/// below a second without throttling, and some seconds at the 1,000 writes per second of one
+/// partition. Each job holds two pages.
 const PAGE_COPIES: usize = 4000;
-/// Of the time that is left, how much may be taken for them: the rest is for the answer.
+/// Percentage of the remaining time that they may take; the rest is for the response.
 const FIRST_PAGE_PERCENT: u32 = 90;
 
-/// Some copies of an origin.
+/// A page of an origin's copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyPage {
     /// Their primary keys.
     pub keys: Vec<Item>,
-    /// What names their places in the index beside their primary keys, by the same positions; a
-    /// place that its primary key names has nothing here.
+    /// The index key attributes that their primary keys lack, by the same positions; empty if the
+    /// primary key has all.
     pub beside: Vec<Item>,
-    /// After which one the next page begins; `None` on the last page.
+    /// The key after which the next page begins; `None` on the last page.
     pub next: Option<Item>,
 }
 
 impl CopyPage {
-    /// Whether it has more copies than are written at once when an origin changed.
+    /// Returns whether it has more copies than are written at once when an origin changed.
     fn is_large(&self) -> bool {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// The place behind which the page begins that leaves out the first `count` copies of this one.
+    /// Returns the place after which a page without the first `count` copies of this one begins.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -89,17 +89,17 @@ impl CopyPage {
     }
 }
 
-/// What is kept of a copy that was read only to see where it is from.
+/// What is kept of a copy that was read only to find its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glimpse {
     /// Its index key and its mark.
     pub copy: Item,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: usize,
 }
 
 impl Glimpse {
-    /// What is kept of a copy of this rule.
+    /// Returns what is kept of a copy of this rule.
     #[must_use]
     pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
         let bytes = copy.size();
@@ -110,26 +110,26 @@ impl Glimpse {
     }
 }
 
-/// A part of the table of copies, and how many parts there are.
+/// A part of the table of copies, and the number of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePart {
     /// Its number, from 0.
     pub part: u64,
-    /// How many there are.
+    /// The number of parts.
     pub parts: u64,
 }
 
-/// When a copy still may be written.
+/// The condition of a write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyGuard {
     /// It is a copy of the mark's origin, and its mark is older or of another origin.
     Older,
-    /// It is a copy of the mark's origin, and its mark is this one.
+    /// It is a copy of the mark's origin, and its mark is unchanged.
     Seen(Option<AttributeValue>),
 }
 
 impl CopyGuard {
-    /// The guard of a write that a job asks for.
+    /// Returns the guard of a write that a job requests.
     #[must_use]
     pub fn of_job(update: &Update) -> Self {
         match update {
@@ -139,30 +139,31 @@ impl CopyGuard {
     }
 }
 
-/// What became of a guarded write of a copy.
+/// The outcome of a guarded write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
     /// It happened.
     Written,
     /// The guard did not hold; nothing was written.
     GuardFailed,
-    /// DynamoDB refuses this copy as it would become, now and later, for this reason.
+    /// DynamoDB permanently refuses the new item, for this reason.
     Refused(String),
 }
 
-/// The tables of origins, copies and jobs. Single reads are strongly consistent, the index's are not.
+/// The tables of origins, copies and jobs. Single reads are strongly consistent, the index's are
+/// not.
 pub trait CopyTables: Send + Sync {
     /// Reads a job.
     fn job(&self, origin: &Origin) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
 
-    /// Writes a job if it still has the revision `found`; 0: there is none.
+    /// Writes a job if it still has the revision `found`; 0 means that there is none.
     fn put_job(
         &self,
         job: &Item,
         found: u64,
     ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
 
-    /// Reads a page of the copies of an origin from the rule's index: at most so many.
+    /// Reads a page of at most `most` copies of an origin from the rule's index.
     fn page(
         &self,
         rule: &CopyRule,
@@ -171,27 +172,27 @@ pub trait CopyTables: Send + Sync {
         most: usize,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads the jobs of some origins. Those that are not there are left out, here and below.
+    /// Reads the jobs of some origins. Missing ones are left out, here and below.
     fn jobs(
         &self,
         origins: &BTreeSet<Origin>,
     ) -> impl Future<Output = Result<BTreeMap<Origin, Item>, Failure>> + Send;
 
-    /// Reads origins, given and answered by their key values in DynamoDB JSON.
+    /// Reads origins; arguments and results use their key values in DynamoDB JSON.
     fn origins(
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, AttributeValue>,
     ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
-    /// Reads copies, given and answered by their keys in DynamoDB JSON.
+    /// Reads copies; arguments and results use their keys in DynamoDB JSON.
     fn copies(
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
     ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
-    /// The same, and keeps no more of them than where they are from.
+    /// Reads the same, but keeps only their origins and sizes.
     fn glimpses(
         &self,
         rule: &CopyRule,
@@ -207,8 +208,8 @@ pub trait CopyTables: Send + Sync {
         guard: &CopyGuard,
     ) -> impl Future<Output = Result<CopyOutcome, Failure>> + Send;
 
-    /// Writes up to 25 copies, each if [`CopyGuard::of_job`] holds. What became of each, in their
-    /// order; `None` for one that must be written by itself to be sure.
+    /// Writes up to 25 copies, each if [`CopyGuard::of_job`] holds. Returns the outcomes in their
+    /// order; `None` for one that needs a write of its own.
     fn write_some(
         &self,
         rule: &CopyRule,
@@ -223,14 +224,14 @@ pub trait CopyTables: Send + Sync {
         after: Option<&Item>,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// The part of the rule's target table that a sample looks at, another one with each `draw`.
+    /// Returns the part of the rule's target table that a sample reads; it depends on `draw`.
     fn part(
         &self,
         rule: &CopyRule,
         draw: u64,
     ) -> impl Future<Output = Result<SamplePart, Failure>> + Send;
 
-    /// Reads a page of the keys of the copies in a part: at most so many.
+    /// Reads a page of at most `most` keys of the copies in a part.
     fn sample(
         &self,
         rule: &CopyRule,
@@ -247,13 +248,13 @@ pub struct Copies<T> {
     pub tables: T,
     /// What is copied where.
     pub rule: FanOut,
-    /// For what others hold up.
+    /// Retry policy for conflicts with other writers.
     pub retry: RetryPolicy,
-    /// How long a job is worked on before it is written down how far it came.
+    /// Time between two saves of a job's progress.
     pub saved_every: Duration,
 }
 
-/// Attempts at one piece of work, and why the last one failed.
+/// Attempts at one operation, and why the last one failed.
 struct Trying {
     attempts: Attempts,
     failure: String,
@@ -264,7 +265,7 @@ impl Trying {
         self.attempts.next().await
     }
 
-    /// What was done, or `None` when another attempt may help.
+    /// Records an attempt. Returns the result, or `None` if another attempt may help.
     fn note<R>(&mut self, outcome: Result<Option<R>, Failure>) -> Result<Option<R>, Failure> {
         match outcome {
             Err(Failure::Retry(reason)) => {
@@ -280,8 +281,8 @@ impl Trying {
     }
 }
 
-/// A number that nobody else has, and whoever asks later gets a greater one: the microseconds since
-/// 1970 and 11 random bits. Its highest bit is set, so it is greater than what looks count up to.
+/// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11
+/// random bits. The highest bit is set, so it is greater than any count of checks.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);
@@ -289,12 +290,13 @@ fn nonce() -> u64 {
 }
 
 fn read_job(item: &Item) -> Result<Job, Failure> {
-    // Somebody must look at it; a retry leaves it to be found in the failures bucket.
+    // An operator must act; a retry delivers it to the failures bucket, where it is found.
     Job::from_item(item).map_err(|damaged| Failure::Retry(damaged.to_string()))
 }
 
 fn unknown_rule(name: &str) -> Failure {
-    // A rule that was removed since, or one that is deployed just now: a version that knows it may be next.
+    // A removed rule, or one that is being deployed: the next attempt may run in a version that has
+    // it.
     Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
 }
 
@@ -310,12 +312,12 @@ impl<T: CopyTables> Copies<T> {
     fn trying(&self, what: &str) -> Trying {
         Trying {
             attempts: self.retry.attempts(),
-            failure: format!("others write this {what} all the time"),
+            failure: format!("other writers keep changing this {what}"),
         }
     }
 
-    /// Makes the origin's job know what is said of it, and visits the first copies. Answers whether
-    /// the job did not know it.
+    /// Adds a change to the origin's job, and visits the first copies. Returns whether the change
+    /// was new to the job.
     async fn begin(
         &self,
         origin: &Origin,
@@ -333,12 +335,13 @@ impl<T: CopyTables> Copies<T> {
                 break begun;
             }
         };
-        // What is deleted is marked first, each worker with a mark of its own: two would undo each other's.
+        // Copies to delete are marked first, with a mark per worker: two workers would undo each
+        // other's.
         let is_deleting = rule.on_delete == OnDelete::Cascade && state.deleted;
         if let Some(job) = job.filter(|_| !is_deleting) {
             let work = self.work(rule, origin, job, Extent::Few, Times::until(deadline));
             match deadline.part_way(FIRST_PAGE_PERCENT).limit(work).await {
-                // The job's own record goes on with it; the stream of the origins does not wait.
+                // The job's own record continues it; the stream of the origins does not wait.
                 Ok(()) | Err(Failure::Retry(_)) => {}
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -346,7 +349,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(applied)
     }
 
-    /// The job that knows the state, if there is something to do, and whether it did not know it.
+    /// Returns the job that contains the state if there is work, and whether the state was new to
+    /// it.
     async fn try_to_begin(
         &self,
         origin: &Origin,
@@ -357,7 +361,7 @@ impl<T: CopyTables> Copies<T> {
         if let Some(job) = &found
             && job.state.stamp >= state.stamp
         {
-            // The same again goes on where it stopped; what is newer has its own way.
+            // The same state resumes where it stopped; a newer one starts over.
             let is_same = job.state.stamp == state.stamp;
             return Ok(Some((0, is_same.then(|| job.clone()))));
         }
@@ -369,7 +373,7 @@ impl<T: CopyTables> Copies<T> {
         })
     }
 
-    /// Goes on with a job, if it is still at a revision, for half of the time that is left.
+    /// Continues a job, if it still has this revision, for half of the remaining time.
     async fn go_on(
         &self,
         origin: &Origin,
@@ -388,7 +392,7 @@ impl<T: CopyTables> Copies<T> {
         };
         let Some(job) = found.as_ref().map(read_job).transpose()? else { return Ok(0) };
         if job.revision != revision || job.done {
-            // Every write of the job has a record of its own, so somebody else goes on.
+            // Every write of the job has a record of its own, so another worker continues it.
             return Ok(0);
         }
         self.work(rule, origin, job, Extent::All, Times::until(deadline)).await?;
@@ -424,7 +428,7 @@ impl<T: CopyTables> Executor for Copies<T> {
         });
         all(origins.collect(), &mut outcomes).await;
         self.look_at_named(looks, deadline, &mut outcomes).await;
-        // Jobs last: they take what time is left.
+        // Jobs last: they take the remaining time.
         let jobs = in_order(jobs).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;
             TargetOutcome::new(origin.job_key(), joined.records, result)

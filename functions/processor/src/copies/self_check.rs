@@ -1,9 +1,10 @@
-//! The self-check: looks at some copies of each rule, others each time, and repairs what differs.
+//! The self-check: checks some copies of each rule, others each time, and repairs those that
+//! differ.
 //!
-//! Run on a schedule; on request it goes through all copies of a rule instead, page by page, until
-//! its time is over, and says where to go on. It finds what no record said: a copy that an index did
-//! not know yet when its job visited the others, or records that were given up. A copy whose job is still at work differs
-//! too; writing it is right in either case.
+//! Runs on a schedule. On request it checks all copies of a rule instead, page by page until its
+//! time is over, and returns where to resume. It finds what no record announced: a copy that the
+//! index did not have yet when its job visited the others, or discarded records. A copy whose job
+//! is in progress differs too; writing it is correct in either case.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -16,26 +17,26 @@ use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// Copies in one sample at most. Parts are not equally large, and a part ends only behind the last
+/// Upper bound of copies in one sample. Parts differ in size, and a part ends only after the last
 /// item of a partition key.
 const SAMPLE_COPIES_MAX: usize = 400;
-/// Pages in one sample at most, each of 1 MB: as much more than usual as copies are.
+/// Upper bound of pages of 1 MB in one sample, in proportion to the bound of copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
-/// What a run found and did.
+/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SelfCheckReport {
-    /// Rules.
+    /// Number of rules.
     pub rules: usize,
-    /// Copies that were looked at.
+    /// Copies that were checked.
     pub copies: usize,
-    /// Copies that were not what their origin says, and are now.
+    /// Copies that differed from their origin and were repaired.
     pub repaired: usize,
-    /// Copies that could not be looked at: left to a later run.
+    /// Copies that could not be checked: left to a later run.
     pub postponed: usize,
-    /// Copies that cannot be written: DynamoDB refuses them as they would become, the key of their
-    /// origin is too long as the key of a job, or their values go round through several deployments.
+    /// Copies that cannot be written: DynamoDB refuses the new item, the origin's key is too long
+    /// for a job's key, or their values cycle through several deployments.
     pub refused: usize,
 }
 
@@ -45,7 +46,7 @@ pub struct SelfCheckReport {
 pub struct RepairRequest {
     /// The rule's name.
     pub rule: String,
-    /// The key behind which to go on, in DynamoDB JSON; without it, the first one.
+    /// The key in DynamoDB JSON after which to resume; from the start without it.
     pub after: Option<Box<RawValue>>,
 }
 
@@ -53,19 +54,19 @@ pub struct RepairRequest {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// What was found and done, of the copies up to `after`; postponed are those behind it that could
-    /// not be looked at in this run.
+    /// The report of the copies up to `after`; `postponed` are later ones that could not be checked
+    /// in this run.
     pub checked: SelfCheckReport,
-    /// Whether all copies were looked at.
+    /// Whether all copies were checked.
     pub is_whole: bool,
-    /// The key behind which to go on otherwise; without one, from the beginning on.
+    /// The key after which to resume if not; without one, from the start.
     pub after: Option<Box<RawValue>>,
 }
 
-/// How far a repair got with a page.
+/// How far a repair got within a page.
 enum PageEnd {
     Whole,
-    /// Behind this copy of it; before all of them without one.
+    /// After this copy of the page; before all of them if `None`.
     Behind(Option<Item>),
 }
 
@@ -75,7 +76,7 @@ struct Envelope {
 }
 
 impl RepairRequest {
-    /// Reads an event; `None` when it asks for no repair.
+    /// Reads an event; `None` if it requests no repair.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -90,11 +91,11 @@ impl RepairRequest {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Looks at all copies of a rule, a page at a time, for half of the time that is left, up to the
-    /// first copy that cannot be looked at.
+    /// Checks all copies of a rule, page by page, for half of the remaining time, up to the first
+    /// copy that cannot be checked.
     ///
     /// # Errors
-    /// When there is no such rule, the key is no key, or the table cannot be read at all.
+    /// When there is no such rule, the key is invalid, or the table cannot be read at all.
     pub async fn repair(
         &self,
         request: &RepairRequest,
@@ -103,20 +104,24 @@ impl<T: CopyTables> Copies<T> {
         let rule = self.rule.rule(&request.rule).ok_or_else(|| {
             let names: Vec<&str> = self.rule.rules.iter().map(|rule| rule.name.as_str()).collect();
             let (name, names) = (&request.rule, names.join(", "));
-            Failure::Fatal(format!("there is no rule `{name}`; there are: {names}"))
+            Failure::Fatal(format!("there is no rule `{name}`; the rules are: {names}"))
         })?;
         let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
         let mut after =
             after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
-        // Bounded by the time: each page takes a request's.
+        // Bounded by the time: each iteration makes one request.
         loop {
             let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
                 Ok(page) => page,
-                // What was done before is told, and whoever asked goes on from there.
+                // Report the progress; the caller resumes from there.
                 Err(Failure::Retry(reason)) if checked.copies > 0 => {
-                    warn!(reason, rule = rule.name, "no page of copies; the repair goes on later");
+                    warn!(
+                        reason,
+                        rule = rule.name,
+                        "a page of copies could not be read; the repair must be resumed"
+                    );
                     break;
                 }
                 Err(failure) => return Err(failure),
@@ -138,8 +143,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(Repaired { checked, is_whole, after })
     }
 
-    /// Looks at the copies of a page in their order, up to the first that could not be looked at or
-    /// until the time is over.
+    /// Checks the copies of a page in order, up to the first that cannot be checked or until the
+    /// time is over.
     async fn repair_page(
         &self,
         rule: &CopyRule,
@@ -156,8 +161,8 @@ impl<T: CopyTables> Copies<T> {
                 match looked.remove(text) {
                     Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
-                    // What stands behind a copy that was not looked at is counted when it is looked
-                    // at again; only what is written is written once.
+                    // Copies after one that could not be checked are counted when they are checked
+                    // again; writes are counted now, because they happen only once.
                     Some(Ok(Looked::Written)) => checked.repaired += 1,
                     Some(Ok(Looked::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(Looked::Refused | Looked::InOrder)) => {}
@@ -200,8 +205,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(())
     }
 
-    /// The keys of a sample of a rule's copies. A page that cannot be read leaves those before it: on a
-    /// throttled table no sample would ever be whole.
+    /// Returns the keys of a sample of a rule's copies. A page that cannot be read leaves the
+    /// earlier ones: on a throttled table no sample would ever be complete.
     async fn sampled(
         &self,
         rule: &CopyRule,
@@ -217,7 +222,7 @@ impl<T: CopyTables> Copies<T> {
             let page = match deadline.limit(page).await {
                 Ok(page) => page,
                 Err(Failure::Retry(reason)) if !keys.is_empty() => {
-                    warn!(reason, rule = rule.name, "a part of the sample is left out");
+                    warn!(reason, rule = rule.name, "the sample is incomplete");
                     report.postponed += 1;
                     break;
                 }
@@ -232,7 +237,7 @@ impl<T: CopyTables> Copies<T> {
         Ok(keys)
     }
 
-    /// Looks at a sample of each rule's copies; `draw` says which.
+    /// Checks a sample of each rule's copies; `draw` selects it.
     ///
     /// # Errors
     /// When the deployment is wrong.
@@ -246,7 +251,7 @@ impl<T: CopyTables> Copies<T> {
             let keys = match self.sampled(rule, draw, deadline, &mut report).await {
                 Ok(keys) => keys,
                 Err(Failure::Retry(reason)) => {
-                    warn!(reason, rule = rule.name, "no sample");
+                    warn!(reason, rule = rule.name, "the sample could not be read");
                     report.postponed += 1;
                     continue;
                 }

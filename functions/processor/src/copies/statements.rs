@@ -1,11 +1,12 @@
-//! Writes of copies as PartiQL statements, so that one request makes many of them, each with the
-//! condition of its own. Source: DynamoDB developer guide, "PartiQL update statements", "Running
-//! batch operations".
+//! Writes of copies as PartiQL statements, so that one request makes many of them, each with its own
+//! condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
+//! operations".
 //!
-//! What cannot be said so, or was not settled by it, is written by a request of its own elsewhere.
+//! Writes that cannot be expressed so, or were not settled by it, are made elsewhere by single
+//! requests.
 //!
-//! What all copies have in common stands in the statement's text where that is plain text, and not
-//! among its parameters: 25 statements say it in any case, and as one text it is read once.
+//! Values that all copies share are literals in the statement's text if they are plain text, instead of
+//! parameters: 25 statements must contain them anyway, and a shared text is parsed once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
@@ -13,16 +14,16 @@ use rules::fan_out::{CopyRule, Mark, Update, mark_attribute};
 
 use crate::tables::statements::{STATEMENT_LENGTH_MAX, Statements};
 
-/// What a `?` stands for.
+/// The value of a `?`.
 #[derive(Debug)]
 enum Parameter {
     /// The same for each copy: its DynamoDB JSON.
     Written(String),
-    /// What the copy's key has under this name.
+    /// The attribute of this name in the copy's key.
     OfKey(String),
 }
 
-/// The statement that writes copies of an origin, each named by its key.
+/// A statement that writes copies of an origin, each identified by its key.
 #[derive(Debug, Default)]
 pub(super) struct CopyStatement {
     text: String,
@@ -30,12 +31,12 @@ pub(super) struct CopyStatement {
     json: String,
     /// One for each `?`.
     parameters: Vec<Parameter>,
-    /// Whether plain text is said in the statement's own text.
+    /// Whether plain text is written as a literal.
     is_literal: bool,
 }
 
-/// Whether a string can stand between quotation marks as it is: what none of them ends, and no reader
-/// takes for something else.
+/// Returns whether a string can be written as a literal without escapes: nothing in it ends the
+/// literal or is ambiguous to a parser.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'))
@@ -70,8 +71,8 @@ impl CopyStatement {
         self.value(value);
     }
 
-    /// What names the copy, and the condition that it is one of the mark's origin. `None` if the mark
-    /// is not of an origin.
+    /// Adds the copy's key and the condition that it is a copy of the mark's origin. `None` if the
+    /// mark is not of an origin.
     fn copy_of(&mut self, rule: &CopyRule, key: &Item, mark: &Mark) -> Option<()> {
         self.text.push_str(" WHERE ");
         for name in key.keys() {
@@ -79,7 +80,7 @@ impl CopyStatement {
             self.text.push_str(" = ? AND ");
             self.parameters.push(Parameter::OfKey(name.clone()));
         }
-        // An attribute of the key is as the key says.
+        // An attribute of the key needs no condition.
         if !key.contains_key(&rule.index_key) {
             let origin = json::attribute_value_from_str(&mark.origin).ok()?;
             self.equals(&rule.index_key, &origin);
@@ -88,7 +89,7 @@ impl CopyStatement {
         Some(())
     }
 
-    /// The condition that a copy's mark is older or of another origin.
+    /// Adds the condition that a copy's mark is older or of another origin.
     fn is_older(&mut self, rule: &CopyRule, mark: &Mark) {
         let attribute = mark_attribute(&rule.name);
         self.text.push('(');
@@ -104,7 +105,8 @@ impl CopyStatement {
         self.text.push(')');
     }
 
-    /// Adds the write of one copy to a request. `None` if its key has other names than the first one's.
+    /// Adds the write of one copy to a request. Returns `None` if its key attributes differ from
+    /// the first's.
     pub(super) fn push(&self, statements: &mut Statements, key: &Item) -> Option<()> {
         let mut names = self.parameters.iter().filter_map(|parameter| match parameter {
             Parameter::Written(_) => None,
@@ -127,11 +129,12 @@ impl CopyStatement {
     }
 }
 
-/// The statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job) holds; `key` is
-/// one copy's, and those of the others have the same names. `None` if PartiQL cannot say it: a name with
-/// a quotation mark in it, or so many long names that the statement is longer than DynamoDB takes.
+/// Returns the statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job)
+/// holds. `key` is one copy's; the others have the same attributes. Returns `None` if PartiQL
+/// cannot express it: a name contains a quotation mark, or the statement would exceed DynamoDB's
+/// maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
-    // Long values make a statement too long that has room for their names.
+    // Long literals may make a statement too long that is short enough with parameters.
     [true, false].into_iter().find_map(|is_literal| said(rule, key, update, is_literal))
 }
 
@@ -211,7 +214,7 @@ mod tests {
         let key = |json: &str| item_from_str(json).unwrap();
         for (of, write, expected, parameters) in [
             (r#"{"k":{"S":"1"}}"#, set("v ~\""), update("'v ~\"'"), 2),
-            // What ends a text, or may not be the same to every reader, is a parameter.
+            // Text that ends a literal, or that parsers may read differently, is a parameter.
             (r#"{"k":{"S":"1"}}"#, set("it's"), update("?"), 3),
             (r#"{"k":{"S":"1"}}"#, set("\\"), update("?"), 3),
             (r#"{"k":{"S":"1"}}"#, set("\n"), update("?"), 3),
@@ -254,7 +257,7 @@ mod tests {
         let around = of(1, 1).unwrap().text.len() - 1;
         let longest = of(STATEMENT_LENGTH_MAX - around, 1).unwrap();
         assert_eq!((longest.text.len(), longest.parameters.len()), (STATEMENT_LENGTH_MAX, 2));
-        // Values move to the parameters before there is no statement at all.
+        // Values become parameters before the statement is too long.
         let longer = of(STATEMENT_LENGTH_MAX - around + 1, 1).unwrap();
         assert!(longer.text.len() < STATEMENT_LENGTH_MAX);
         assert_eq!(longer.parameters.len(), 6);

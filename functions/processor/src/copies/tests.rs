@@ -1,7 +1,7 @@
-//! Whole histories in memory: origins and copies change at any time, every change comes as a record
-//! at some time, twice, out of order, in other batches; requests fail; the index lags behind;
-//! executors work at once. When all records have been processed and the self-check finds nothing
-//! more to do, every copy is what its origin says.
+//! Whole histories in memory: origins and copies change at any time. Every change arrives as a
+//! record, late, twice, out of order and in other batches. Requests fail, the index lags, executors
+//! run concurrently. When all records are processed and the self-check finds nothing more to do,
+//! every copy matches its origin.
 
 mod loops;
 mod unusual;
@@ -18,7 +18,7 @@ use super::in_memory::{COPIES, InMemoryCopies, JOBS, ORIGINS, line, origin_key, 
 use super::*;
 use crate::tables::in_memory::{AT_ONCE, Faults};
 
-/// The sort key of the index, where it has one.
+/// The sort key of the index, if it has one.
 const SORT: &str = "at";
 
 type InMemory = Copies<Arc<InMemoryCopies>>;
@@ -36,7 +36,7 @@ fn copies(tables: &Arc<InMemoryCopies>, on_delete: &str, saved_every: Duration) 
     }
 }
 
-/// The same with an index whose order users change.
+/// Returns copies with an index whose order users change.
 fn sorted_copies(tables: &Arc<InMemoryCopies>, on_delete: &str, saved_every: Duration) -> InMemory {
     let mut copies = copies(tables, on_delete, saved_every);
     copies.rule.rules.iter_mut().for_each(|rule| rule.index_sort = vec![SORT.to_owned()]);
@@ -47,7 +47,7 @@ async fn process(copies: &InMemory, batch: &[LambdaRecord]) -> Result<usize, Fai
     process_by(&copies.rule, copies, batch).await
 }
 
-/// Decides by a rule, which may know less than the executor.
+/// Decides by a rule that may have less information than the executor.
 async fn process_by(
     rule: &FanOut,
     copies: &InMemory,
@@ -62,7 +62,7 @@ async fn process_by(
     outcomes.into_iter().map(|outcome| outcome.result).sum()
 }
 
-/// The numbers of one seed.
+/// Pseudo-random numbers of one seed.
 struct Draws(u64);
 
 impl Draws {
@@ -80,16 +80,16 @@ impl Draws {
 /// What users know.
 #[derive(Default)]
 struct Known {
-    /// Origins that were there once.
+    /// Origins that existed at some time.
     once: BTreeSet<u64>,
-    /// Copies as somebody read them, marks and all.
+    /// Copies as a user read them, including marks.
     read: Vec<(String, Item)>,
-    /// Copies that were put while their origin was there, and the origin is there since: nobody may
-    /// delete them.
+    /// Copies that were put while their origin existed, and the origin has existed since: they must
+    /// not be deleted.
     kept: BTreeMap<String, u64>,
 }
 
-/// A copy at any place of its index, or at none.
+/// Returns a copy at any place of its index, or outside of it.
 fn placed(draws: &mut Draws, mut copy: Item) -> Item {
     match draws.below(6) {
         0 => drop(copy.remove(SORT)),
@@ -98,7 +98,7 @@ fn placed(draws: &mut Draws, mut copy: Item) -> Item {
     copy
 }
 
-/// One change by a user.
+/// Makes one change as a user.
 fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut Known) {
     let origin = draws.below(3);
     let key = origin_key(origin);
@@ -125,21 +125,21 @@ fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut K
             known.kept.remove(&copy);
             tables.set(COPIES, &copy, None);
         }
-        // Somebody changes an item that was read some time ago, and puts it whole.
+        // A user changes an item read earlier, and puts it whole.
         7 if !known.read.is_empty() => {
             let (copy, item) = known.read.swap_remove(draws.index(known.read.len()));
             let item = item.with("quantity", model::Number::from(number));
             known.kept.remove(&copy);
             tables.set(COPIES, &copy, Some(item));
         }
-        // Somebody moves a copy within its index, out of it or into it.
+        // A user moves a copy within its index, out of it or into it.
         8..10 => {
             if let Some(item) = tables.items(COPIES).remove(&copy) {
                 let item = placed(draws, item);
                 tables.set(COPIES, &copy, Some(item));
             }
         }
-        // Somebody writes over what was copied.
+        // A user overwrites copied values.
         _ => {
             if let Some(item) = tables.items(COPIES).get(&copy) {
                 let item = item.clone().with("productName", "by hand");
@@ -149,7 +149,7 @@ fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut K
     }
 }
 
-/// Processes some of the pending records; what fails is delivered again.
+/// Processes some of the pending records; failed ones are delivered again.
 async fn deliver(draws: &mut Draws, copies: &InMemory, pending: &mut Vec<LambdaRecord>) {
     let mut batch = Vec::new();
     for _ in 0..1 + draws.below(4) {
@@ -165,7 +165,7 @@ async fn deliver(draws: &mut Draws, copies: &InMemory, pending: &mut Vec<LambdaR
     }
 }
 
-/// Processes what is pending until nothing is.
+/// Processes pending records until none is left.
 async fn drain(seed: u64, draws: &mut Draws, copies: &InMemory, pending: &mut Vec<LambdaRecord>) {
     for _ in 0..20_000 {
         pending.extend(copies.tables.take_records());
@@ -177,7 +177,7 @@ async fn drain(seed: u64, draws: &mut Draws, copies: &InMemory, pending: &mut Ve
     panic!("seed {seed}: records make records without end");
 }
 
-/// Whether the copies that `is_known` takes are as they must be.
+/// Checks that the copies selected by `is_known` are correct.
 fn check(
     seed: u64,
     tables: &InMemoryCopies,
@@ -211,11 +211,11 @@ async fn copies_converge_under_every_seed() {
     let mut written = 0;
     for seed in 0..seeds {
         for on_delete in ["keep", "clear", "cascade"] {
-            // An index that lags behind leaves to the self-check what no other one does.
+            // A lagging index leaves differences to the self-check; others leave none.
             let stale_pages = if seed % 3 == 0 { 0 } else { 20 };
             let faults = Faults { lost: 5, unanswered: 5, unprocessed: 0 };
             let tables = Arc::new(InMemoryCopies::with_faults(seed, faults, stale_pages));
-            // Written down after each page, or at the end only.
+            // Progress is saved after each page, or at the end only.
             let saved_every = Duration::from_secs(3600 * (seed % 2));
             let copies = sorted_copies(&tables, on_delete, saved_every);
             let (mut draws, mut pending) = (Draws(seed), Vec::new());
@@ -224,7 +224,7 @@ async fn copies_converge_under_every_seed() {
                 change(&mut draws, &tables, number, &mut known);
                 if draws.below(2) == 0 {
                     pending.extend(tables.take_records());
-                    // Two executors at once, and a change in between.
+                    // Two concurrent executors, and a change in between.
                     let (mut left, mut right) =
                         (Draws(draws.below(1 << 30)), Draws(draws.below(1 << 30)));
                     let mut others = pending.split_off(pending.len() / 2);
@@ -243,7 +243,7 @@ async fn copies_converge_under_every_seed() {
             if stale_pages == 0 {
                 check(seed, &tables, on_delete, &known, |copy| copy.contains_key(SORT));
             }
-            // What the index did not know yet, the self-check finds.
+            // The self-check finds what the index did not have yet.
             for draw in 0..50 {
                 let deadline = Deadline::after(Duration::from_secs(3600));
                 let checked = copies.check_sample(draw, deadline).await.unwrap();
@@ -276,10 +276,10 @@ async fn a_large_job_goes_on_through_its_own_records() {
             .filter(|c| c.get("productName").and_then(AttributeValue::as_str) == Some(name))
             .count()
     };
-    // The batch itself does one page.
+    // The batch itself writes one page.
     process(&copies, &tables.take_records()).await.unwrap();
     assert_eq!(named("Chai"), 3);
-    // A newer change stops the older job where it stands.
+    // A newer change stops the older job.
     let old_job = tables.take_records().into_iter().filter(|r| r.event_source_arn.contains(JOBS));
     let old_job: Vec<_> = old_job.collect();
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
@@ -296,7 +296,8 @@ async fn a_large_job_goes_on_through_its_own_records() {
     assert_eq!((job.done, job.copies), (true, 100));
 }
 
-/// Two copies come to places where the job has been: one moves there, the other one had no place.
+/// Two copies appear at places that the job has passed: one moves there, the other had no place
+/// before.
 #[tokio::test]
 async fn a_copy_that_comes_behind_the_cursor_follows_its_origin() {
     for (knows_sort_key, expected) in [(true, "Tea"), (false, "Chai")] {
@@ -383,8 +384,8 @@ async fn a_repair_goes_through_all_copies() {
     assert!(RepairRequest::read(r#"{"repair":{"all":true}}"#).is_err());
 }
 
-/// Goal: however many copies a throttled table answers at once, a repair gets through, and passes over
-/// none: its answer says where what it looked at ends.
+/// However few copies a throttled table reads at once, a repair completes and skips none: its
+/// answer states how far it came.
 #[tokio::test]
 async fn a_repair_of_a_throttled_table_goes_on_where_it_ended() {
     let tables = with_copies(1_200, Duration::ZERO);
@@ -395,7 +396,8 @@ async fn a_repair_of_a_throttled_table_goes_on_where_it_ended() {
     let (mut looked_at, mut repaired) = (0, 0);
     for run in 0_usize.. {
         assert!(run < 200, "it does not get through");
-        // Each read takes from what the table gives in an invocation: sometimes not even a page.
+        // Each read consumes the table's capacity for the invocation, which may not allow a single
+        // page.
         tables.limit_reads(Some(run * 37 % 700));
         let answer = match copies.repair(&request, Deadline::after(Duration::from_secs(60))).await {
             Ok(answer) => answer,
@@ -414,7 +416,7 @@ async fn a_repair_of_a_throttled_table_goes_on_where_it_ended() {
     assert!(names(&tables).iter().all(|name| name == "Chai"));
 }
 
-/// Tables with an origin and some copies of it, and no records of them.
+/// Returns tables with an origin and some copies of it, without records.
 fn with_copies(count: usize, write_time: Duration) -> Arc<InMemoryCopies> {
     let tables = Arc::new(InMemoryCopies::with_write_time(write_time));
     for number in 0..count {
@@ -474,7 +476,7 @@ async fn a_copy_that_cannot_be_written_holds_nothing_up() {
     assert_eq!(names(&tables), expected);
     let job = job(&tables);
     assert_eq!((job.done, job.copies, job.refused), (true, 7, 1));
-    // Nor does it when somebody looks at it.
+    // Nor does a check.
     tables.set(COPIES, "line-001", Some(line("line-001", 1).with("quantity", "2")));
     process(&copies, &tables.take_records()).await.unwrap();
     let deadline = Deadline::after(Duration::from_secs(60));
@@ -494,7 +496,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
     tables.set(COPIES, "line-new", Some(line("line-new", 1)));
     let created = tables.take_records();
-    // The record of the deletion comes alone, and late.
+    // The record of the deletion arrives alone and late.
     process(&copies, &deleted).await.unwrap();
     process(&copies, &tables.take_records()).await.unwrap();
     assert!(tables.items(COPIES).contains_key("line-new"));
@@ -504,7 +506,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
         process(&copies, &tables.take_records()).await.unwrap();
     }
     assert_eq!(names(&tables), ["Tea"; 5]);
-    // Without its origin, each goes.
+    // Without its origin, each is deleted.
     tables.set(ORIGINS, &origin_key(1), None);
     for _ in 0..10 {
         process(&copies, &tables.take_records()).await.unwrap();
@@ -527,7 +529,7 @@ async fn the_table_of_jobs_may_be_emptied() {
     tables.take_records();
     let written_over = tables.items(COPIES)["line-000"].clone().with("productName", "by hand");
     tables.set(COPIES, "line-000", Some(written_over));
-    // Another one comes from another deployment, whose stream is younger.
+    // Another one is from a deployment whose stream is younger.
     let mark = format!("{}@2027/{:040} 1", origin_key(1), 5);
     let imported = line("line-002", 1).with("productName", "theirs").with("_from_products", mark);
     tables.set(COPIES, "line-002", Some(imported));
@@ -536,7 +538,7 @@ async fn the_table_of_jobs_may_be_emptied() {
     tables.take_records();
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
     process(&copies, &tables.take_records()).await.unwrap();
-    // Jobs do not reach what has a mark of a later stream, but looks do.
+    // Jobs do not reach copies with a mark of a later stream, but checks do.
     assert_eq!(names(&tables), ["Tea", "Tea", "Chai"]);
     let deadline = Deadline::after(Duration::from_secs(60));
     assert_eq!(copies.check_sample(7, deadline).await.unwrap().repaired, 1);

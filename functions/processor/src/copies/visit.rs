@@ -1,7 +1,7 @@
-//! Work at one job: its copies are read from the index page by page, and written.
+//! Processes one job: reads its copies from the index page by page, and writes them.
 //!
-//! A page that takes longer than there is time is left behind the copies that are done, so however
-//! slowly a table takes writes, each invocation comes further.
+//! A page that takes longer than the remaining time is saved up to the copies that are done. So
+//! each invocation makes progress, however slow the table is.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,34 +20,36 @@ use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::statements::STATEMENTS_MAX;
 
-/// Until when a job is worked on.
+/// The deadlines of work on a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// No further page or copy is begun.
+    /// After this no further page or copy is begun.
     stop: Deadline,
-    /// What was begun is waited for no longer. Then there still is time to write down how far the
-    /// job came.
+    /// Until this, begun requests may finish. Enough time is left after it to save the job's
+    /// progress.
     finish: Deadline,
 }
 
 impl Times {
-    /// Half of the time until `deadline` for the work; a half of the rest to end it.
+    /// Returns deadlines: half of the time until `deadline` for new work, half of the rest to
+    /// finish it.
     pub(super) fn until(deadline: Deadline) -> Self {
         Self { stop: deadline.half_way(), finish: deadline.part_way(75) }
     }
 }
 
-/// How much of a job is worked on.
+/// How much of a job to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// One page, if it has few copies.
     Few,
-    /// All pages that there is time for.
+    /// All pages that the time allows.
     All,
 }
 
 impl Extent {
-    /// How many copies are read at once: of a few, one more than they may be.
+    /// Returns how many copies are read at once: for `Few`, one more than the bound, to detect
+    /// more.
     fn page_copies(self) -> usize {
         match self {
             Self::Few => COPIES_AT_ONCE + 1,
@@ -56,12 +58,12 @@ impl Extent {
     }
 }
 
-/// A job that is worked on.
+/// A job that is processed.
 struct Visit {
     job: Job,
-    /// Whether it came further than its item says.
+    /// Whether it has progress that its item does not have.
     is_unsaved: bool,
-    /// When that was written last.
+    /// When its progress was last saved.
     saved: Instant,
 }
 
@@ -71,13 +73,13 @@ impl Visit {
         self.is_unsaved = true;
     }
 
-    /// Nothing of the job is left to do.
+    /// Marks the job as complete.
     fn end(&mut self) {
         self.move_to(None);
         self.job.done = true;
     }
 
-    /// Copies of a page were written; gives why not all of them.
+    /// Records written copies of a page; returns why some were not written.
     fn note(&mut self, page: &mut CopyPage, written: Written) -> Option<Failure> {
         self.job.copies += written.written;
         self.job.refused += written.refused;
@@ -96,22 +98,22 @@ impl Visit {
     }
 }
 
-/// What became of some copies.
+/// The outcome of writes of some copies.
 #[derive(Debug, Default)]
 struct Written {
-    /// Copies whose guard held.
+    /// Number of copies whose guard held.
     written: u64,
-    /// The places, among all of them, of the copies whose guard did not.
+    /// The positions of the copies whose guard did not hold.
     passed_over: Vec<usize>,
-    /// Copies that are refused.
+    /// Number of refused copies.
     refused: u64,
-    /// One of them, and why.
+    /// A refused copy, and why.
     refusal: Option<(String, String)>,
-    /// So many, from the first one on, need no other visit.
+    /// Number of copies, from the first one on, that need no other visit.
     visited: usize,
-    /// Copies were to be deleted, and their origin is there: they stay.
+    /// Copies were to be deleted, but their origin exists: they stay.
     is_origin_there: bool,
-    /// Why others need one.
+    /// Why other copies need another visit.
     failure: Option<Failure>,
 }
 
@@ -120,13 +122,13 @@ impl Written {
         Self { failure: Some(failure), ..Self::default() }
     }
 
-    /// Adds what became of other copies, but for how many were visited.
+    /// Adds the outcome of other copies, except the number of visited ones.
     fn add(&mut self, other: Self) {
         self.written += other.written;
         self.passed_over.extend(other.passed_over);
         self.refused += other.refused;
         self.refusal = self.refusal.take().or(other.refusal);
-        // What is wrong with the deployment counts more than what may work later.
+        // A wrong deployment takes precedence over a temporary failure.
         self.failure = match (self.failure.take(), other.failure) {
             (Some(fatal @ Failure::Fatal(_)), _) | (Some(fatal), None) => Some(fatal),
             (_, other) => other,
@@ -138,14 +140,15 @@ impl Written {
     }
 }
 
-/// Copies that are read at once to see how they are marked: 4 MB of them at most, for each of four
-/// origins at once.
+/// Copies that are read at once to find their marks: at most 4 MB of them, for each of four
+/// concurrent origins.
 const MARKS_AT_ONCE: usize = 10;
-/// Bytes of such copies behind which those that were read are deleted before others are read: what one
-/// partition reads in a second or two. A function may be stopped, and then only what is deleted counts.
+/// Bytes of such copies after which those read are deleted before others are read: what one
+/// partition reads in a second or two. A function may be stopped, and only deleted copies are
+/// progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
-/// The marks of copies that somebody else marked for a deletion, by where they are in their page.
+/// Marks that another worker set on copies for a deletion, by position in the page.
 type MarkedOver = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
@@ -153,8 +156,8 @@ fn out_of_time() -> Failure {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Visits copies page by page until all that are asked for are, or the time is used up, or the job
-    /// is somebody else's.
+    /// Visits copies page by page until all requested ones are done, the time is used up, or
+    /// another worker has the job.
     pub(super) async fn work(
         &self,
         rule: &CopyRule,
@@ -200,7 +203,7 @@ impl<T: CopyTables> Copies<T> {
             };
             if let Some(failure) = failure {
                 let kept = visit.is_unsaved && self.save(origin, &mut visit).await?;
-                // What was kept has a record of its own, which goes on from there.
+                // The saved job has a record of its own, which continues from there.
                 return if kept && matches!(failure, Failure::Retry(_)) {
                     Ok(())
                 } else {
@@ -209,7 +212,7 @@ impl<T: CopyTables> Copies<T> {
             }
             let is_due = visit.saved.elapsed() >= self.saved_every;
             if (is_last || visit.job.done || is_due) && !self.save(origin, &mut visit).await? {
-                // A newer change of the origin, or another executor at the same job.
+                // A newer change of the origin, or another executor of the same job.
                 break;
             }
             if is_last {
@@ -219,7 +222,7 @@ impl<T: CopyTables> Copies<T> {
         Ok(())
     }
 
-    /// Writes down how far a job came; whether it still is the executor's own.
+    /// Saves a job's progress. Returns whether this executor still owns the job.
     async fn save(&self, origin: &Origin, visit: &mut Visit) -> Result<bool, Failure> {
         let found = visit.job.revision;
         visit.job.revision += 1;
@@ -246,8 +249,8 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    /// Writes the copies of a page. Those to delete are marked; then the origin is read; what still
-    /// is as it was marked is deleted if the origin is not there.
+    /// Writes the copies of a page. Copies to delete are marked; then the origin is read; if it
+    /// does not exist, the copies whose mark is unchanged are deleted.
     async fn write_page(
         &self,
         rule: &CopyRule,
@@ -260,7 +263,7 @@ impl<T: CopyTables> Copies<T> {
         let written = match (update, update.marking()) {
             (Update::Delete { mark }, Some(marking)) => {
                 let marked = self.write_all(rule, copies, &marking, times).await;
-                // What was marked in time is deleted although that is over.
+                // Copies that were marked in time are deleted after the stop.
                 let times = Times { stop: times.finish, ..times };
                 self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
@@ -268,12 +271,15 @@ impl<T: CopyTables> Copies<T> {
         };
         if let Some((copy, reason)) = &written.refusal {
             let (rule, origin, refused) = (&rule.name, &origin.key, written.refused);
-            warn!(rule, origin, copy, reason, refused, "copies cannot be written, this is one");
+            warn!(
+                rule,
+                origin, copy, reason, refused, "copies cannot be written; this is one of them"
+            );
         }
         written
     }
 
-    /// Deletes the copies of a page that were marked, each while it has a mark of this deletion.
+    /// Deletes marked copies of a page, each while it has a mark of this deletion.
     async fn delete_page(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
@@ -298,21 +304,21 @@ impl<T: CopyTables> Copies<T> {
         marked.is_origin_there = deleted.is_origin_there;
         marked.add(deleted);
         if marked.is_origin_there {
-            // Nothing is left to do, so nothing has failed.
+            // Nothing is left to do, so there is no failure.
             marked.failure = None;
         }
         marked
     }
 
-    /// Deletes what could not be deleted by this worker's marks, because others marked it for the
-    /// same deletion: workers at the same job, or looks. They may have died since, and their records
-    /// do nothing once this job went on, so nobody but this worker is sure to come again. Such copies
-    /// get a mark of this worker over the one that they are read with, and then the origin is read:
-    /// another's mark may be written once more after that, to a copy that was put anew.
+    /// Deletes copies that this worker's marks could not delete, because others marked them for the
+    /// same deletion: workers of the same job, or checks. Those may have crashed, and their records have
+    /// no effect once the job continued, so this worker must delete the copies. It marks them over the
+    /// mark that it read, and then reads the origin: another worker may write its mark once more after
+    /// that, to a copy that was put again.
     ///
-    /// Two workers get through: who marks last deletes, unless the other one marks over that between
-    /// two of its requests, and how often each tries is bounded. Behind a copy that still has such a
-    /// mark, nothing counts as visited; so some are deleted before the next ones are read.
+    /// Two workers both finish. The one that marks last deletes, unless the other marks between two of
+    /// its requests, and the attempts of each are bounded. Copies after one that still has another
+    /// worker's mark do not count as visited, so some are deleted before the next ones are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -344,7 +350,7 @@ impl<T: CopyTables> Copies<T> {
             let mut rest = open.split_off(read.min(open.len()));
             open = self.delete_found(place, copies, (mark, found), deleted, times).await;
             if open.len() < read {
-                // Each restart leaves fewer copies, so there are as many as copies at most.
+                // Each restart leaves fewer copies, so the restarts are bounded by the copies.
                 trying.attempts.restart();
             }
             open.append(&mut rest);
@@ -359,9 +365,9 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Of the copies at the first of some places, those that have a mark of the same deletion, by their
-    /// places, and how many were read: as many as are written at once, or fewer where they are large or
-    /// the table is throttled.
+    /// Reads the copies at the first of some positions. Returns those that have another mark of the
+    /// same deletion, by position, and the number read: as many as are written at once, or fewer if
+    /// they are large or the table is throttled.
     async fn marked_over(
         &self,
         rule: &CopyRule,
@@ -395,9 +401,9 @@ impl<T: CopyTables> Copies<T> {
         Ok(Some((count, found)))
     }
 
-    /// Marks copies over the marks that they were read with, and deletes them if their origin is not
-    /// there; gives the places, in order, of those that are marked otherwise by now or that there was
-    /// no time for.
+    /// Marks copies over the marks that were read, and deletes them if their origin does not exist.
+    /// Returns the positions, sorted, of those that have another mark by now or that there was no
+    /// time for.
     async fn delete_found(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
@@ -438,7 +444,7 @@ impl<T: CopyTables> Copies<T> {
         open
     }
 
-    /// Whether an origin is there.
+    /// Returns whether an origin exists.
     async fn is_there(
         &self,
         rule: &CopyRule,
@@ -472,8 +478,8 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    /// Writes some copies in one request, and what that left open by itself. All of them are tried:
-    /// what is written needs not be written again.
+    /// Writes some copies in one request, and unsettled ones by single requests. All are tried: a
+    /// written copy needs no second write.
     async fn write_some(
         &self,
         rule: &CopyRule,
@@ -510,7 +516,7 @@ impl<T: CopyTables> Copies<T> {
         all
     }
 
-    /// Writes copies, many requests at once, until all are written or the time is over.
+    /// Writes copies with many concurrent requests, until all are written or the time is over.
     async fn write_all(
         &self,
         rule: &CopyRule,
@@ -532,7 +538,7 @@ impl<T: CopyTables> Copies<T> {
                 break;
             }
         }
-        // Behind a chunk that is not done, nothing counts.
+        // Copies after an incomplete chunk do not count as visited.
         for (number, keys) in keys.chunks(STATEMENTS_MAX).enumerate() {
             let done = visited.get(&number).copied().unwrap_or(0);
             all.visited += done;

@@ -1,8 +1,8 @@
-//! Loading what a rule needs of a batch, in the order of its records and in parts, so that a load
-//! which cannot be finished leaves a batch that is shorter instead of one that nothing is known of.
-//! Totals may have many slots: few are read at a time then, and no more are kept than there is room for.
+//! Loads what a rule needs for a batch, in the order of its records and in parts. So a load that
+//! cannot be completed shortens the batch instead of failing all of it. Totals may have many slots:
+//! then few are read at a time, and no more are kept than memory allows.
 //!
-//! What is decided with it is not known here.
+//! The module does not decide anything.
 
 use futures::{StreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
@@ -15,51 +15,50 @@ use crate::event::Delivered;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Slots that are loaded at the same time, over all parts. One takes some 2 KB while it is read, so they
-/// take 20 MB of a function's 256.
+/// Slots loaded concurrently over all parts. One takes about 2 KB while it is read, so they take 20
+/// MB of the function's 256.
 const SLOTS_AT_ONCE: usize = 10_000;
-/// Slots behind which no further totals are loaded: they are kept until the batch is done, each takes some
-/// 200 bytes of memory, and a batch may name thousands of counters with a thousand of them. The other
-/// totals are read when they are written.
+/// Slots after which no further totals are loaded. They are kept until the batch is done, each
+/// takes about 200 bytes, and a batch may name thousands of counters with a thousand slots. The
+/// other totals are read when they are written.
 const SLOTS_MAX: usize = 30_000;
 
-/// How a batch is loaded first. Four parts at the same time are enough to hide their latency, and few
-/// enough to leave a table's capacity to others; a part is as much as one request asks for. A quarter
-/// of the time is many times what that takes.
+/// The first way to load a batch. Four concurrent parts hide the latency and leave capacity of the
+/// table to others; a part is one request. A quarter of the time is many times what that takes.
 const WIDE: Way = Way { at_once: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
-/// How it is loaded where that brought nothing: parts that share what a slow table gives may all be
-/// loaded in part. One after the other they do not, and each of these needs some seconds at the most.
+/// The way after the first one loaded nothing: concurrent parts that share a slow table may all be
+/// incomplete. Sequential ones do not, and each needs at most some seconds.
 const NARROW: Way = Way { at_once: 1, needs_max: 10, percent: 33 };
 
 /// A way to load parts.
 struct Way {
-    /// Parts at the same time.
+    /// Concurrent parts.
     at_once: usize,
-    /// What is needed in one part.
+    /// Needs in one part.
     needs_max: usize,
-    /// Of the time that is left, how much may be taken: half for both ways, as the other half is for
-    /// what the records say.
+    /// Percentage of the remaining time that it may take. Both ways together take half; the other
+    /// half is for the effects.
     percent: u32,
 }
 
-/// What is known for the first records of a batch.
+/// What was loaded for the first records of a batch.
 pub(super) struct Loaded {
     pub(super) found: Found,
-    /// How many records that is enough for.
+    /// Number of records that it is sufficient for.
     pub(super) records: usize,
-    /// Why it is not enough for all.
+    /// Why it is not sufficient for all.
     pub(super) failure: Option<Failure>,
 }
 
-/// What records need that nothing before them does.
+/// Needs of records that no earlier record has.
 struct Part {
-    /// The record behind the last one of the part.
+    /// The position after the last record of the part.
     end: usize,
     needs: Needs,
 }
 
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
-    /// Loads for as many records as it can in half of the time that is left.
+    /// Loads for as many records as possible in half of the remaining time.
     pub(super) async fn load(&self, batch: &[Delivered<'_>], deadline: Deadline) -> Loaded {
         let loaded = self.load_parts(batch, &WIDE, deadline).await;
         match loaded.failure {
@@ -78,11 +77,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let loads = parts.iter();
         let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
         let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.at_once);
-        // Whoever needs heads too needs them all, and few of those have totals.
+        // A rule that needs heads needs all of them, and few of its records have totals.
         let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
         for Part { end, needs } in &parts {
             if may_leave_out && loaded.found.slots() >= SLOTS_MAX {
-                // So are all parts behind it: their loads are not begun.
+                // The same holds for all later parts: their loads are not begun.
                 loaded.found.left_out.extend(needs.totals.iter().cloned());
                 loaded.records = *end;
                 continue;
@@ -103,8 +102,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         loaded
     }
 
-    /// A batch in parts: at least one, and none with more needs than `needs_max`, unless a single
-    /// record has.
+    /// Divides a batch into parts: at least one, and none with more needs than `needs_max`, unless
+    /// a single record has more.
     fn parts(&self, batch: &[Delivered<'_>], needs_max: usize) -> Vec<Part> {
         let (mut parts, mut seen, mut needs) = (Vec::new(), Needs::default(), Needs::default());
         if self.rule.look_ahead() != LookAhead::Nothing {
@@ -121,7 +120,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         parts
     }
 
-    /// What must be loaded for a record. One that cannot be read needs nothing: it is refused later.
+    /// Returns the needs of a record. One that cannot be decoded needs nothing: it is refused
+    /// later.
     fn needs_of(&self, delivered: &Delivered<'_>) -> Needs {
         let needs = if self.rule.look_ahead() == LookAhead::Keep {
             delivered.record().as_ref().ok().map(|record| self.rule.needs(&[record]))

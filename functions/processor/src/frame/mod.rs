@@ -1,9 +1,9 @@
-//! The frame that every stream function shares: decode the batch in order, load what the rule
-//! needs, decide, fold, apply, put aside what is refused, report.
+//! The frame that every stream function shares: decodes the batch in order, loads what the rule
+//! needs, decides, folds, applies, quarantines refused records, reports.
 //!
-//! What is decided is the rule's business, how it is applied the executor's. At most one record is
-//! reported: the first one to deliver again, with everything behind it. What is delivered again
-//! although it was applied finds itself applied.
+//! The rule decides, the executor applies. At most one record is reported: the first one to deliver
+//! again, with all records after it. Effects are idempotent, so redelivered records that were
+//! applied change nothing.
 
 mod executor;
 mod load;
@@ -25,33 +25,33 @@ use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use load::Loaded;
 
-/// Records that are put aside at the same time: a batch of nothing but refused records must still
-/// be done in one invocation.
+/// Concurrent writes to the quarantine: a batch of nothing but refused records must be done in one
+/// invocation.
 const QUARANTINE_AT_ONCE: usize = 16;
 
-/// What was done with a batch, in numbers of records.
+/// The outcome of a batch, in numbers of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Delivered.
     pub records: usize,
-    /// Not concerning this function.
+    /// Not relevant to this function.
     pub ignored: usize,
     /// Changed a target.
     pub applied: usize,
-    /// Found their target as it should be.
+    /// Had been applied before.
     pub already_applied: usize,
-    /// Put aside.
+    /// Quarantined.
     pub refused: usize,
-    /// Handed back for another delivery: the first one that could not be done, and all behind it.
+    /// Returned for another delivery: the first one that failed, and all after it.
     pub retried: usize,
 }
 
-/// What was done with a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What Lambda is told.
+    /// The response to Lambda.
     pub response: BatchResponse,
-    /// What the log is told.
+    /// The numbers for the log.
     pub summary: Summary,
 }
 
@@ -60,27 +60,27 @@ pub struct Report {
 pub struct Frame<R, E, O> {
     /// Its decisions.
     pub rule: R,
-    /// What makes them true.
+    /// Applies them.
     pub executor: E,
     /// Where refused records go.
     pub quarantine: Quarantine<O>,
 }
 
-/// A batch, and what became of it.
+/// A batch and its outcome.
 #[derive(Debug)]
 pub struct Processed<'p> {
     /// The batch.
     pub batch: Vec<Delivered<'p>>,
-    /// What was done, as [`Frame::process`] answers it.
+    /// The result of [`Frame::process`].
     pub result: Result<Report, Failure>,
 }
 
-/// What the records of a batch say.
+/// The decisions about a batch.
 #[derive(Debug, Default)]
 struct Decided {
     ignored: usize,
     folded: Folded,
-    /// Records that no retry can help, by their positions, and why.
+    /// Records that no retry can help, by position, and why.
     refused: Vec<(usize, String)>,
 }
 
@@ -95,11 +95,11 @@ impl Decided {
 }
 
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
-    /// Processes an event; `None` if it is not a batch. Where nothing must be loaded before the
-    /// first decision, records are decided about while the event is read.
+    /// Processes an event; `None` if it is not a batch. If nothing must be loaded before the first
+    /// decision, the records are decided while the event is decoded.
     ///
     /// # Errors
-    /// When the event cannot be read.
+    /// When the event cannot be decoded.
     pub async fn process_event<'p>(
         &self,
         payload: &'p str,
@@ -150,10 +150,10 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         self.apply(batch, decided, &found, deadline, outcome).await
     }
 
-    /// Makes what was decided true, puts aside what was refused, and reports. Both happen beside each
-    /// other: targets may take all the time that there is, and a refused record in front of theirs
-    /// would be handed back with them for ever. What targets set aside comes after that; if there is no
-    /// time for it, those that are done take less in the next delivery.
+    /// Applies the decisions, quarantines refused records, and reports. Applying and quarantining
+    /// run concurrently: targets may take all the time, and a refused record before theirs would be
+    /// redelivered with them forever. Records that targets quarantine come after that; without time
+    /// for them, the next delivery has more, because the applied targets take less.
     async fn apply(
         &self,
         batch: &[Delivered<'_>],
@@ -193,7 +193,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         outcome.report(batch)
     }
 
-    /// Effects, and why no retry can help. A record that was kept for the load is there already.
+    /// Returns the effects, and why no retry can help. A record that was kept for the load is not
+    /// decoded again.
     fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(unreadable);
@@ -241,12 +242,12 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     }
 }
 
-/// The records that a target sets aside, each once, and why.
+/// Returns the records that a target quarantines, each once, and why.
 fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, String)> {
     if target.set_aside.is_empty() {
         return Vec::new();
     }
-    // A record may be decoded to be looked at, so each is looked at once.
+    // Looking at a record may decode it, so each is looked at once.
     let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for position in &target.records {
         let id = batch.get(*position).and_then(|delivered| {
@@ -257,7 +258,7 @@ fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, 
     let mut positions = BTreeMap::new();
     for SetAside { event_id, reason } in &target.set_aside {
         let named = event_id.as_ref().and_then(|id| ids.get(id));
-        // Nothing is lost by putting more aside.
+        // Quarantining more records loses nothing.
         let named = named.unwrap_or(&target.records);
         positions.extend(named.iter().map(|position| (*position, reason.clone())));
     }
@@ -268,7 +269,7 @@ fn unreadable(error: &RecordError) -> Refusal {
     Refusal(error.to_string())
 }
 
-/// A report in the making.
+/// A report under construction.
 #[derive(Debug)]
 struct Outcome {
     summary: Summary,
@@ -281,12 +282,12 @@ impl Outcome {
         Self { summary, retry_from: None }
     }
 
-    /// Notes that so many records are all that something is known for.
+    /// Records that needs were loaded only for this many records.
     ///
     /// # Errors
-    /// When it is known for none of several: an invocation that fails is what Lambda answers with a
-    /// smaller batch (`BisectBatchOnFunctionError`), where one that names the first record gets the
-    /// same batch again.
+    /// When that is none of several records: Lambda answers a failed invocation with a smaller
+    /// batch (`BisectBatchOnFunctionError`), but redelivers the same batch if its first record is
+    /// reported.
     fn not_loaded(
         &mut self,
         batch: &[Delivered<'_>],
@@ -299,15 +300,18 @@ impl Outcome {
         self.fail(records, "load", failure)
     }
 
-    /// Notes that a record must be delivered again; a fatal failure ends the invocation.
+    /// Records that a record must be delivered again; a fatal failure ends the invocation.
     fn fail(&mut self, position: usize, target: &str, failure: Failure) -> Result<(), Failure> {
         match failure {
             Failure::Fatal(reason) => {
-                error!(reason, target, "the deployment is wrong, the batch is handed back");
+                error!(
+                    reason,
+                    target, "the deployment is wrong; the batch will be delivered again"
+                );
                 Err(Failure::Fatal(reason))
             }
             Failure::Retry(reason) => {
-                warn!(reason, target, "records are handed back");
+                warn!(reason, target, "records will be delivered again");
                 if self.retry_from.as_ref().is_none_or(|(first, _)| position < *first) {
                     self.retry_from = Some((position, reason));
                 }
@@ -319,7 +323,7 @@ impl Outcome {
     fn report(mut self, batch: &[Delivered<'_>]) -> Result<Report, Failure> {
         let mut response = BatchResponse::default();
         if let Some((first, reason)) = self.retry_from {
-            // A record without a readable sequence number cannot be named; one before it can.
+            // A record without a readable sequence number cannot be reported; an earlier one can.
             let named =
                 batch.iter().take(first + 1).enumerate().rev().find_map(|(position, delivered)| {
                     Some((position, delivered.sequence_number()?))

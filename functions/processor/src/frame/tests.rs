@@ -1,4 +1,4 @@
-//! The frame with the rule of counters, a table and a quarantine in memory.
+//! The frame with the rule of counters, and a table and a quarantine in memory.
 
 mod slots;
 
@@ -39,7 +39,7 @@ fn frame(
     }
 }
 
-/// A record that sets a slot to `votes`; `None` removes it.
+/// Returns a record that sets a slot to `votes`; `None` removes it.
 fn vote(sequence: usize, key: &str, votes: Option<i64>) -> String {
     let (name, image) = match votes {
         Some(votes) => ("MODIFY", format!(r#""NewImage":{{"votes":{{"N":"{votes}"}}}},"#)),
@@ -167,7 +167,7 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
     let never = Faults { lost: 100, ..Faults::default() };
     let table = Arc::new(InMemoryTable::with_faults("counter", 1, never));
     let frame = frame(table, Arc::default(), 2);
-    // Lambda answers a failed invocation with less, which a single record cannot become.
+    // Lambda answers a failed invocation with a smaller batch, which a single record cannot become.
     let batch = [vote(7, "A#0", Some(1)), vote(8, "A#0", Some(2))];
     assert_eq!(process(&frame, &batch).await, Err(Failure::Retry("throttled".to_owned())));
     let report = process(&frame, &batch[..1]).await.unwrap();
@@ -179,9 +179,9 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
 async fn what_was_loaded_of_a_batch_is_done() {
     let table = Arc::new(InMemoryTable::new("counter"));
     let frame = frame(Arc::clone(&table), Arc::default(), 2);
-    // Before it knows a total, it reads few at a time.
+    // Before it knows the size of a total, it reads few at a time.
     frame.executor.note_loaded(1);
-    // Counters whose names do not come in the order of the records, two records each.
+    // Counters whose names are not in the order of the records, two records each.
     let name = |record: usize| record / 2 * 7919 % 1000;
     let record = |record| vote(record, &format!("{:03}#0", name(record)), Some(1));
     let batch: Vec<String> = (0..700).map(record).collect();
@@ -196,14 +196,14 @@ async fn what_was_loaded_of_a_batch_is_done() {
         assert_eq!(named.is_some(), !rest.is_empty());
     }
     assert_eq!(table.items().len(), 350);
-    // What is too much at once is loaded a little at a time.
+    // Needs that are too many at once are loaded in small parts.
     table.answer_keys(20);
     table.answer_reads(5);
     let report = process(&frame, &batch).await.unwrap();
     assert_eq!((report.summary.already_applied, report.summary.retried), (100, 600));
 }
 
-/// Totals whose writes take all the time that there is.
+/// Totals whose writes take all the time.
 struct Slow;
 
 impl Executor for Slow {
@@ -245,7 +245,7 @@ async fn a_missing_bucket_fails_the_invocation() {
     assert_eq!(failed, Err(Failure::Fatal("bucket=`b` does not exist".to_owned())));
 }
 
-/// A delete by TTL, or one that gives no row or cannot be read.
+/// Returns a delete by TTL, or one that gives no row or cannot be decoded.
 fn delete(sequence: usize) -> String {
     let (identity, image) = match sequence {
         3 => ("User", r#","OldImage":{"id":{"S":"a"}}"#),
@@ -318,8 +318,8 @@ async fn poll(frame: CountersFrame, records: Vec<String>, sizes: Vec<usize>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Several pollers deliver the same history at the same time, each with its own boundaries,
-    /// while the table fails: the totals end as the slots do.
+    /// Several pollers deliver the same history concurrently, each with its own boundaries, while
+    /// the table fails: the totals end with the values of the slots.
     #[test]
     fn totals_converge(
         votes in prop::collection::vec((0..3_usize, 0..SLOT_COUNT, prop::option::of(-9..9_i64)), 1..30),

@@ -1,6 +1,6 @@
-//! A table of histories on DynamoDB.
+//! A history table on DynamoDB.
 //!
-//! Retries of single requests are the SDK's; what its errors mean for us is decided here.
+//! The SDK retries single requests; this module interprets its errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,9 +27,9 @@ use crate::tables::dynamodb::{TableName, failure_of};
 const KEY: &str = "the string partition key `item` and the string sort key `version`";
 /// The reason of a cancelled transaction whose guard did not hold.
 const GUARD_FAILED: &str = "ConditionalCheckFailed";
-/// The reason of an operation that cannot be carried out.
+/// The reason of an invalid operation.
 const REFUSED: &str = "ValidationError";
-/// The reason of an operation that was not at fault.
+/// The reason of an operation that did not cause the cancellation.
 const NONE: &str = "None";
 
 /// One table.
@@ -51,12 +51,12 @@ fn key(item: &str, version: &str) -> Item {
 fn item_of(key: &Item) -> Result<String, Failure> {
     match key.get(ITEM_ATTRIBUTE) {
         Some(AttributeValue::S(text)) => Ok(text.clone()),
-        _ => Err(Failure::Fatal(format!("a history without its key; its table must have {KEY}"))),
+        _ => Err(Failure::Fatal(format!("a history item has no key; its table must have {KEY}"))),
     }
 }
 
 impl DynamoDbHistories {
-    /// The table `name`, which the environment variable `setting` names.
+    /// Returns the table `name`, which the environment variable `setting` names.
     #[must_use]
     pub fn new(client: Client, name: String, setting: &'static str) -> Self {
         Self { client, table: TableName { name, setting } }
@@ -111,8 +111,8 @@ impl DynamoDbHistories {
         .build())
     }
 
-    /// A transaction is also cancelled because of others at the same items, or throttling. One whose
-    /// items are too large in the request is not even begun.
+    /// Interprets a failed transaction. Conflicts on the same items and throttling cancel it too.
+    /// One whose items are too large in the request is rejected before it begins.
     fn cancelled(&self, error: &SdkError<TransactWriteItemsError>) -> Result<PlanOutcome, Failure> {
         let service = error.as_service_error();
         let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = service else {
@@ -185,8 +185,7 @@ impl HistoryTable for DynamoDbHistories {
             .send()
             .await
             .map_err(|error| self.failure("Query", &error))?;
-        // A stub without a stamp is what is left of a version that TTL deleted before it was told
-        // to expire.
+        // A stub without a stamp is left of a version that TTL deleted before its expiry was set.
         let items = answer.items.unwrap_or_default().into_iter();
         items.filter(|item| item.contains_key("stamp")).map(from_sdk_item).collect()
     }
@@ -211,8 +210,8 @@ mod tests {
     use super::*;
     use crate::tables::scripted::{endpoint, serve};
 
-    /// Goal: what DynamoDB refuses for its size is told from what is wrong with the deployment, however
-    /// it says so.
+    /// An item that DynamoDB refuses for its size is distinguished from a wrong deployment, in
+    /// every form of the error.
     #[tokio::test]
     async fn a_version_that_is_too_large_is_told_from_a_wrong_table() {
         let cancelled = |reasons: &str| {

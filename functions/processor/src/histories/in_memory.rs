@@ -1,5 +1,5 @@
-//! A table of histories in memory, for tests: it fails, answers too late and lets others overtake,
-//! as a seed says.
+//! A history table in memory, for tests: it fails, answers too late and lets other requests
+//! overtake, depending on a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -24,9 +24,9 @@ type Versions = BTreeMap<u64, Version>;
 pub(crate) struct InMemoryHistories {
     items: Mutex<BTreeMap<String, (Option<Head>, Versions)>>,
     requests: Unreliable,
-    /// Writes of one transaction that it has capacity for, if that is bounded.
+    /// Writes in one transaction that it has capacity for, if bounded.
     writes_max: Option<usize>,
-    /// Images that have this attribute are too large for it.
+    /// Images with this attribute are too large for it.
     large_attribute: Option<&'static str>,
     /// Pages of versions that were read.
     pages: AtomicUsize,
@@ -37,7 +37,7 @@ impl InMemoryHistories {
         Self { requests: Unreliable::new(seed, faults), ..Self::default() }
     }
 
-    /// How many pages of versions were read so far.
+    /// Returns the number of pages of versions read so far.
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
     }
@@ -46,7 +46,7 @@ impl InMemoryHistories {
         Self { writes_max: Some(writes_max), ..Self::default() }
     }
 
-    /// One that takes no version whose image has this attribute.
+    /// Returns a table that refuses versions whose image has this attribute.
     pub(crate) fn without_versions_of(large_attribute: &'static str) -> Self {
         Self { large_attribute: Some(large_attribute), ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! The executor of versions: what a batch says about an item's changes goes into its history, each
-//! plan in one transaction that is guarded by the head's revision.
+//! The executor of versions: adds an item's changes in a batch to its history, each plan in one
+//! transaction that is conditional on the head's revision.
 //!
-//! Which versions there must be is the rule's business; what changed the items is not known here.
+//! The rule decides which versions there must be. The module does not know what changed the items.
 
 mod dynamodb;
 #[cfg(test)]
@@ -26,12 +26,12 @@ use crate::tables::{Loaded, load_by};
 
 pub use dynamodb::DynamoDbHistories;
 
-/// Histories that are written at the same time: enough to hide the latency of one transaction.
+/// Histories written concurrently: enough to hide the latency of one transaction.
 const WRITES_AT_ONCE: usize = 16;
 /// Versions in one page of a history.
 pub(crate) const PAGE_VERSIONS: usize = 100;
 
-/// A table of histories.
+/// A history table.
 pub trait HistoryTable: Send + Sync {
     /// Reads up to 100 heads, strongly consistent, by the items' keys as text.
     fn load_heads(
@@ -39,15 +39,16 @@ pub trait HistoryTable: Send + Sync {
         items: &BTreeSet<String>,
     ) -> impl Future<Output = Result<Loaded, Failure>> + Send;
 
-    /// Reads a page of the versions of an item, strongly consistent, latest first, beginning below
-    /// the version number `below`. Empty when there is none left.
+    /// Reads a page of an item's versions with strong consistency, latest first, below the version
+    /// number `below`. Empty if none is left.
     fn versions_below(
         &self,
         item: &str,
         below: u64,
     ) -> impl Future<Output = Result<Vec<Item>, Failure>> + Send;
 
-    /// Carries a plan out as a whole if the head still has the revision `found`; 0: there is none.
+    /// Applies a plan atomically if the head still has the revision `found`; 0 means that there is
+    /// none.
     fn write(
         &self,
         item: &str,
@@ -56,22 +57,22 @@ pub trait HistoryTable: Send + Sync {
     ) -> impl Future<Output = Result<PlanOutcome, Failure>> + Send;
 }
 
-/// What became of a plan.
+/// The outcome of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOutcome {
-    /// It was carried out.
+    /// It was applied.
     Written,
-    /// Somebody else wrote the history in between; nothing was written.
+    /// Another writer changed the history in between; nothing was written.
     GuardFailed,
-    /// One of its versions is too large for the table, now and later; nothing was written.
+    /// One of its versions is permanently too large for the table; nothing was written.
     TooLarge(String),
 }
 
 /// Versions at the end of a tail that are held with their images: those that may have to move, and
-/// one before them. Of all others only the places matter, and a history may be of any length.
+/// one before them. Only the numbers of the others are needed, and a history may have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
 
-/// What goes into one transaction at most.
+/// Upper bounds of one transaction.
 #[derive(Clone, Copy, Debug)]
 struct Most {
     changes: usize,
@@ -81,13 +82,14 @@ struct Most {
 impl Most {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
-    /// For the next attempt after one that failed: a partition that has no capacity for many
-    /// versions at once may have it for some. One change is always taken, whatever its size.
+    /// Returns the bounds of the next attempt after a failure: a partition without capacity for
+    /// many versions at once may have it for some. One change is always allowed, whatever its size.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
 
-    /// For the next attempt after one in which a change was refused: half as many may be without it.
+    /// Returns the bounds of the next attempt after a refused change: half as many may succeed
+    /// without it.
     fn half_of(self, changes: &Changes) -> Self {
         Self { changes: (changes.len() / 2).max(1), ..self }
     }
@@ -100,14 +102,14 @@ pub struct Histories<T> {
     pub table: T,
     /// How long versions are kept.
     pub retention: Retention,
-    /// For writes that others hold up.
+    /// Retry policy for conflicts with other writers.
     pub retry: RetryPolicy,
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Makes the history of `item` know `changes`; gives how many it did not know. A change of which
-    /// the table takes no version, however few are written at once, or that came too late, is set aside,
-    /// and the history goes on without it.
+    /// Adds `changes` to the history of `item`; returns how many were new. A change that the table
+    /// refuses even in a write of its own, or that came too late, is quarantined, and the history
+    /// continues without it.
     async fn join(
         &self,
         item: &str,
@@ -117,7 +119,7 @@ impl<T: HistoryTable> Histories<T> {
     ) -> Result<usize, Failure> {
         let mut found = found.cloned();
         let (mut changes, mut written) = (changes.clone(), 0);
-        let mut failure = "others write this history all the time".to_owned();
+        let mut failure = "other writers keep changing this history".to_owned();
         let mut attempts = self.retry.attempts();
         let (mut is_known, mut most) = (true, Most::USUAL);
         while attempts.next().await {
@@ -144,7 +146,8 @@ impl<T: HistoryTable> Histories<T> {
                         return Ok(written);
                     }
                     found = Some(head.to_item(item));
-                    // Each restart leaves fewer changes, so there are as many as changes at most.
+                    // Each restart leaves fewer changes, so the restarts are bounded by the
+                    // changes.
                     attempts.restart();
                 }
                 Ok(Added::Overtaken) => is_known = false,
@@ -153,7 +156,7 @@ impl<T: HistoryTable> Histories<T> {
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // Each restart halves the changes, or leaves fewer of them, or one without a base.
+                    // Each restart halves the changes, leaves fewer of them, or drops the base.
                     attempts.restart();
                 }
                 Ok(Added::TooLate { these, reasons }) => {
@@ -176,7 +179,7 @@ impl<T: HistoryTable> Histories<T> {
         Err(Failure::Retry(failure))
     }
 
-    /// Adds the first of the changes that the history does not know.
+    /// Adds the first of the changes that are new to the history.
     async fn add_some(
         &self,
         item: &str,
@@ -196,8 +199,8 @@ impl<T: HistoryTable> Histories<T> {
         let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
         let plan = match planned(&these) {
             Ok(plan) => plan,
-            // What was loaded to see that tells it of those behind it too: loading it once more for each
-            // could take all the time that there is.
+            // The tail that was loaded tells the same about later changes: loading it again for
+            // each could take all the time.
             Err(_) => return Ok(too_late(&these, planned)),
         };
         let revision = head.map_or(0, |head| head.revision);
@@ -208,14 +211,14 @@ impl<T: HistoryTable> Histories<T> {
                 let is_base = |write: &Write| matches!(write, Write::Put(version) if version.event == VersionEvent::Base);
                 let has_before = these.iter().any(|(_, change)| change.before.is_some());
                 let has_base = has_before && plan.writes.iter().any(is_base);
-                let reason = format!("the table of histories takes no version of it: {reason}");
+                let reason = format!("the history table refuses its version: {reason}");
                 Added::Refused(Refused { these, has_base, reason })
             }
         })
     }
 
-    /// The last versions of a history, by number, from before the earliest change on. Those that can
-    /// no longer move are without their images.
+    /// Loads the last versions of a history, by number, from before the earliest change on.
+    /// Versions that can no longer move have no images.
     async fn load_tail(
         &self,
         item: &str,
@@ -249,24 +252,24 @@ impl<T: HistoryTable> Histories<T> {
     }
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Added {
-    /// All changes were known.
+    /// All changes were in the history already.
     Nothing,
-    /// These changes are in the history now, whose head is this one.
+    /// These changes are in the history now, and this is its head.
     Some { these: Changes, head: Head },
-    /// Somebody else wrote the history in between.
+    /// Another writer changed the history in between.
     Overtaken,
     /// Not all of them can become versions.
     Refused(Refused),
-    /// These have no place in the history any more.
+    /// These are too late for the history.
     TooLate { these: Changes, reasons: Vec<SetAside> },
 }
 
-/// The first changes, as many as come too late, and why.
+/// Returns the first changes, as many as come too late, and why.
 fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>) -> Added {
     let (mut rest, mut reasons) = (changes.clone(), Vec::new());
-    // Each round leaves fewer.
+    // Each iteration leaves fewer.
     while let Err(late) = plan(&rest) {
         let first = rest.first(1, 0);
         reasons.extend(first.iter().map(|(_, change)| SetAside {
@@ -278,7 +281,7 @@ fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>)
     Added::TooLate { these: changes.without(&rest), reasons }
 }
 
-/// Changes of which one cannot become a version, or the base that the first of them brings.
+/// Changes of which one, or the base of the first, cannot become a version.
 struct Refused {
     these: Changes,
     has_base: bool,
@@ -286,8 +289,8 @@ struct Refused {
 }
 
 impl Refused {
-    /// What is to be added of `changes` after this, and how much of it at once. The change that is at
-    /// fault is found by adding fewer, and set aside.
+    /// Returns what remains to be added of `changes` after this, and how much of it at once. The
+    /// refused change is found by bisection, and quarantined.
     fn rest_of(
         self,
         changes: Changes,
@@ -299,7 +302,8 @@ impl Refused {
             return (changes, most.half_of(&these));
         }
         if has_base {
-            // It may be the base. Without one the history says nothing of the time before.
+            // The base may be the cause. Without one the history has nothing before the first
+            // change.
             return (changes.replaced(these.baseless()), Most::USUAL);
         }
         set_aside.extend(these.iter().map(|(_, change)| SetAside {

@@ -1,4 +1,4 @@
-//! Histories in memory: several executors at once, faults, batches that come again.
+//! Histories in memory: concurrent executors, faults, redelivered batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn histories(
     Histories { table: Arc::clone(table), retention, retry: AT_ONCE }
 }
 
-/// The change with a number of one of three items.
+/// Returns the change with this number, of one of three items.
 fn record(number: u64) -> LambdaRecord {
     let item = number % 3;
     let image = |value: u64| format!(r#"{{"id":{{"S":"{item}"}},"v":{{"N":"{value}"}}}}"#);
@@ -53,7 +53,7 @@ fn record(number: u64) -> LambdaRecord {
     decode_lambda_record(&json::parse(text.as_bytes()).unwrap()).unwrap()
 }
 
-/// Applies records `from` to `to`, exclusive; gives how many of them changed a history.
+/// Applies records `from` to `to`, exclusive; returns how many of them changed a history.
 async fn apply(
     histories: &Histories<Arc<InMemoryHistories>>,
     from: u64,
@@ -108,14 +108,14 @@ async fn executors_at_the_same_time_number_each_change_once() {
         let faults = Faults { lost: 10, unanswered: 10, unprocessed: 20 };
         let table = Arc::new(InMemoryHistories::with_faults(seed, faults));
         let histories = histories(&table, Retention::default());
-        // The records of a stream in order, by three executors that are at different places.
+        // The records of a stream in order, by three executors at different positions.
         let executors = (0..3u64).map(|executor| {
             let histories = &histories;
             async move {
                 let mut done = 0;
                 while done < 60 {
                     let to = (done + 3 + (seed + executor) % 5).min(60);
-                    // What fails is delivered again with other boundaries.
+                    // Failed records are delivered again with other boundaries.
                     if apply(histories, done.saturating_sub(executor), to).await.is_ok() {
                         done = to;
                     }
@@ -178,7 +178,7 @@ async fn a_damaged_history_is_not_written() {
     assert!(matches!(joined, Err(Failure::Retry(_))), "{joined:?}");
 }
 
-/// The key of an item may be longer as text than a history's key can be.
+/// An item's key may be longer as text than a history's key can be.
 #[tokio::test]
 async fn a_key_that_no_history_can_have_is_put_aside_alone() {
     let (table, store) = (Arc::new(InMemoryHistories::default()), Arc::default());
@@ -206,8 +206,8 @@ async fn a_key_that_no_history_can_have_is_put_aside_alone() {
     assert_eq!(names, ["q/versions/movies/2026/2-e2.json"]);
 }
 
-/// Goal: a change of which the table takes no version is put aside with its reason, all others of its
-/// item become versions without a gap, and the same comes of every delivery.
+/// A change whose version the table refuses is quarantined with its reason. All others of its item
+/// become versions without a gap, and every redelivery gives the same result.
 #[tokio::test]
 async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let store: Arc<InMemoryObjectStore> = Arc::default();
@@ -217,7 +217,8 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
         executor: histories(&table, Retention::default()),
         quarantine: Quarantine::new(Arc::clone(&store), "q/".to_owned(), "versions", AT_ONCE),
     };
-    // The history begins with a change of an item that was too large; changes 8 and 20 make it so.
+    // The history begins with a change of an item that was too large; changes 8 and 20 are too
+    // large as well.
     let is_large = |number: u64| [0, 8, 20].contains(&number);
     let image = |number: u64| {
         let large = if is_large(number) { r#","large":{"S":"x"}"# } else { "" };
@@ -244,7 +245,7 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
     assert_eq!(values, expected);
     assert!(versions.keys().copied().eq(1..=expected.len() as u64));
-    // Where they are missing, and that there is no base, is told by the versions themselves.
+    // The versions themselves state where changes are missing, and that there is no base.
     assert!(versions[&1].lacks_base());
     assert_eq!(lacking(&versions), [9, 21]);
     assert_eq!(head.unwrap().latest, expected.len() as u64);
@@ -252,7 +253,7 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     assert_eq!(names, ["q/versions/movies/2026/20-e20.json", "q/versions/movies/2026/8-e8.json"]);
 }
 
-/// The values of the versions between which and the one before them a change is missing.
+/// Returns the versions whose preceding change is missing.
 fn lacking(versions: &BTreeMap<u64, Version>) -> Vec<u64> {
     let pairs = versions.values().zip(versions.values().skip(1));
     let lacking = pairs.filter(|(before, version)| {
@@ -263,8 +264,8 @@ fn lacking(versions: &BTreeMap<u64, Version>) -> Vec<u64> {
     lacking.map(|(_, version)| value(version).unwrap()).collect()
 }
 
-/// Goal: changes that come too late for their history are put aside, all of them, and those of their
-/// batch that do not are versions.
+/// Changes that come too late for their history are all quarantined, and the others of their batch
+/// become versions.
 #[tokio::test]
 async fn changes_that_come_too_late_are_put_aside_together() {
     let store: Arc<InMemoryObjectStore> = Arc::default();
@@ -281,7 +282,7 @@ async fn changes_that_come_too_late_are_put_aside_together() {
         )
     };
     let deadline = Deadline::after(Duration::from_secs(3600));
-    // Behind 120 there are 29 versions, behind 130 only 19.
+    // After 120 there are 29 versions, after 130 only 19.
     let first: Vec<u64> = (100..120).chain([121]).chain(122..130).chain(131..150).collect();
     let late: Vec<u64> = (1..40).chain([120, 130]).chain(150..153).collect();
     for (numbers, applied, refused) in [(first, 48, 0), (late, 4, 40)] {
@@ -298,6 +299,6 @@ async fn changes_that_come_too_late_are_put_aside_together() {
     assert_eq!(values, expected);
     assert_eq!(lacking(&versions), [121]);
     assert_eq!(store.objects().len(), 40);
-    // The versions behind them are some 17 pages, which are not read for each of them.
+    // The later versions are about 17 pages, which are not read again for each change.
     assert!(table.pages() < 120, "{}", table.pages());
 }

@@ -1,10 +1,10 @@
-//! Documents that are assembled again of their parts: read the document, read all parts, write what
-//! they make if the document is still the one that was read.
+//! Documents that are assembled again from their parts: reads the document, then all parts, and
+//! writes the result if the document is unchanged.
 //!
-//! Two who assemble one document at the same time cannot mix: each write counts the revision in the
-//! document's mark up, also when nothing else changes and when nothing is there any more. So whoever
-//! read the parts earlier writes earlier or not at all, and the last one who was told of a change
-//! has read it. What a document is, is the rule's.
+//! Two concurrent assemblies of one document cannot mix: each write increments the revision in the
+//! document's mark, even if nothing else changes or nothing exists any more. So a worker that read
+//! the parts earlier writes earlier or not at all, and the last worker that handles a change has
+//! read it. The rule defines what a document is.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
 use crate::tables::dynamodb::request_failure;
 
-/// Pages of one partition at most: 1,000 times a megabyte is more than any document.
+/// Upper bound of the pages of one partition: 1,000 pages of 1 MB are more than any document.
 const PAGES_MAX: usize = 1_000;
 
 impl Targets {
-    /// Makes a document what its parts make together; `keys` are those that it had. Answers whether
-    /// anything had to be written.
+    /// Assembles a document from its parts; `keys` are those that it had. Returns whether a write
+    /// was necessary.
     pub(super) async fn assemble(
         &self,
         document: &Document,
@@ -35,13 +35,13 @@ impl Targets {
     ) -> Result<bool, Failure> {
         let migration = self.migration(&document.migration)?;
         let mut keys = keys.clone();
-        let mut failure = "others assemble this document all the time".to_owned();
+        let mut failure = "other writers keep changing this document".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
             let (known, throttled) = (keys.0.len(), window.throttled());
             match self.assemble_once(migration, document, &mut keys).await {
                 Ok(Some(written)) => return Ok(written),
-                // The document's key became known: that is no failed attempt.
+                // The document's key became known, which is not a failed attempt.
                 Ok(None) if keys.0.len() > known => attempts.restart(),
                 Ok(None) => {}
                 Err(Failure::Retry(reason)) => {
@@ -54,7 +54,7 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Answers whether anything was written; none if it has to be done again.
+    /// Returns whether anything was written; `None` if it must be repeated.
     async fn assemble_once(
         &self,
         migration: &Migration,
@@ -132,7 +132,7 @@ impl Targets {
         self.put_over(target, &key, &said, stands).await
     }
 
-    /// Every item of a partition, strongly consistent, in the order of the sort keys.
+    /// Returns every item of a partition with strong consistency, in the order of the sort keys.
     pub(super) async fn partition(
         &self,
         migration: &Migration,

@@ -1,11 +1,10 @@
-//! The live diff: what the sources become against what stands in the targets, while both change.
+//! The live comparison: checks the transformed sources against the targets, while both change.
 //!
-//! A difference may be a change that is still on its way. Suspects are therefore looked at again,
-//! some times with a pause; what still differs then is counted, and repaired if that is wanted. A
-//! repair is stated as of the last stamp that the target knows, and after it: the target was read
-//! first and the source after it, so the source is at least as new, and any later record wins.
-//! (As the reconciler of counters does it.) Documents and the parts that they are made of again are
-//! compared elsewhere.
+//! A difference may be a change that is still in flight. So mismatches are checked again several
+//! times with a pause; those that remain are counted, and repaired if requested. A repair is
+//! stamped with the last stamp that the target knows, and ordered after it: the target was read
+//! before the source, so the source is at least as new, and any later record wins. The reconciler
+//! of counters works the same way. Documents and reassembled parts are compared elsewhere.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -32,35 +31,35 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// How often a suspect is looked at again, and how long is waited in between: a stream function
-/// that keeps up is done with a record within a second or two.
+/// Number of re-checks of a mismatch, and the pause between them: a stream function without lag
+/// processes a record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
-/// What is wrong with a target.
+/// A difference of a target.
 pub(super) struct Difference {
     pub(super) kind: &'static str,
     pub(super) text: String,
-    /// None if nobody can repair it.
+    /// `None` if no repair is possible.
     pub(super) repair: Option<Repair>,
 }
 
-/// What makes a target right.
+/// How to repair a target.
 pub(super) enum Repair {
-    /// The target's registers have this to say.
+    /// Apply these registers to the target.
     Say(Target, Registers),
-    /// The document is made of its parts again; these keys it had.
+    /// Assemble the document from its parts again; these are the keys that it had.
     Assemble(Document, Keys),
 }
 
 impl Difference {
-    /// Something that cannot be transformed.
+    /// Returns a difference for an item that cannot be transformed.
     pub(super) fn refused(text: String) -> Self {
         Self { kind: "refused", text, repair: None }
     }
 }
 
-/// Compares what source items become with their targets.
+/// Compares the transformed source items with their targets.
 pub(super) async fn sources(
     worker: &Worker<'_>,
     task: &Task,
@@ -99,9 +98,9 @@ pub(super) async fn sources(
     report(worker, task, found, tally).await
 }
 
-/// Looks again at what differed, which may be on its way: gives what differs at the last look, after
-/// which there is time to repair it. A look reads what it compares. It is a future in a box: how deep
-/// futures of types may lie in one another is limited.
+/// Checks mismatches again, which may be changes in flight. Returns what differs at the last check,
+/// after which there is time to repair it. Each check reads what it compares. The future is boxed,
+/// because the compiler limits the nesting of futures.
 pub(super) async fn look_again<'l, S, D>(
     mut found: Vec<(S, D)>,
     deadline: Deadline,
@@ -109,7 +108,7 @@ pub(super) async fn look_again<'l, S, D>(
 ) -> Result<Vec<(S, D)>, Failure> {
     let mut took = Duration::ZERO;
     for _ in 1..LOOKS {
-        // Whoever stops the page at the deadline would forget what was found.
+        // A page that is stopped at its deadline would lose what was found.
         if found.is_empty() || deadline.remaining() < PAUSE + PAUSE + 2 * took {
             break;
         }
@@ -121,8 +120,8 @@ pub(super) async fn look_again<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again; those that are gone have no targets to compare, the check of the targets finds
-/// what is left of them.
+/// Reads items again. Missing ones have no targets to compare; the check of the targets finds what
+/// is left of them.
 pub(super) async fn reread(
     worker: &Worker<'_>,
     table: &str,
@@ -135,8 +134,8 @@ pub(super) async fn reread(
     Ok(found.into_values().collect())
 }
 
-/// The first difference of each item that has one, with what the repair would say. The targets are
-/// read first and the sources after them, so that a repair may follow from what was read.
+/// Returns the first difference of each item that has one, and its repair. The targets are read
+/// before the sources, so that a repair may be derived from what was read.
 async fn differences(
     worker: &Worker<'_>,
     task: &Task,
@@ -158,13 +157,13 @@ async fn differences(
         for (target, expected) in outputs {
             let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
             let key = item_to_string(&target.key.to_item(schema));
-            // Several sources may want one target: each is compared with it.
+            // Several sources may claim one target: each is compared with it.
             let stands = standing.get(&target.table).and_then(|items| items.get(&key));
             let seen = stands.and_then(|item| visible(item, schema));
             let known = stands.map(Registers::from_item);
-            // On the way back, items without a mark are those that were there before.
+            // In the reverse direction, items without a mark are those from before the migration.
             let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
-            // What others put there will not follow its source, also where it is the same now.
+            // An item of another writer will not follow its source, even if it is equal now.
             if seen.as_ref() == Some(&expected) && !is_foreign {
                 continue;
             }
@@ -212,7 +211,7 @@ async fn load_targets(
     Ok(standing)
 }
 
-/// Looks for target items that the source items in their marks no longer have.
+/// Finds target items that the source items in their marks no longer produce.
 pub(super) async fn targets(
     worker: &Worker<'_>,
     task: &Task,
@@ -235,7 +234,7 @@ pub(super) async fn targets(
                 }
                 suspects.push(item.clone());
             }
-            // As it was when the sources were copied: what it became must still be there.
+            // As when the sources were copied: what it became must still exist.
             Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
                 suspects.push(item.clone());
             }
@@ -247,7 +246,7 @@ pub(super) async fn targets(
             Ok(registers) if registers.is_tombstone() => {
                 "it was written over a tombstone".to_owned()
             }
-            // It is that migration's business.
+            // It belongs to that migration.
             Ok(_) => continue,
             Err(error) => error.to_string(),
         };
@@ -298,8 +297,8 @@ async fn extras(
         let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
-            // A version before made this, and whether the next one does nobody knows. The source may
-            // be gone when its page is compared, and then nothing else would tell of it.
+            // An earlier version produced this, and whether the next one does is unknown. The
+            // source may be deleted when its page is compared, and nothing else would report it.
             Some(Err(reason)) => {
                 found.push((item.clone(), Difference::refused(format!("{place}: {reason}"))));
                 continue;
@@ -327,8 +326,8 @@ async fn extras(
     Ok(found)
 }
 
-/// On the way back: items that nothing was said of since the cut-over, and that nothing of what they
-/// became makes any more. Whoever deleted or changed that was not followed.
+/// Finds, in the reverse direction, items without a change since the cut-over that no item derived
+/// from them produces any more. A deletion or change of those items was not propagated.
 async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
@@ -336,7 +335,7 @@ async fn left_behind(
     unsaid: &[&Item],
 ) -> Result<Vec<(Item, Difference)>, Failure> {
     let schema = forward.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    // What could not be transformed became nothing.
+    // An item that cannot be transformed produced nothing.
     let became =
         |item| Some((item, forward.outputs(&task.table, item).ok()?.into_keys().collect()));
     let became: Vec<(&Item, Vec<Target>)> = unsaid.iter().copied().filter_map(became).collect();
@@ -369,7 +368,7 @@ async fn left_behind(
         let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {origin}", task.table);
-        // What has it may be gone when its own page is compared.
+        // The item that has it may be deleted when its own page is compared.
         if let Some(reason) = refused {
             found.push(((*item).clone(), Difference::refused(format!("{text}: {reason}"))));
             continue;
@@ -381,7 +380,7 @@ async fn left_behind(
     Ok(found)
 }
 
-/// Those of some targets that a reader sees.
+/// Returns those of some targets that a reader sees.
 async fn readable<'t>(
     worker: &Worker<'_>,
     migration: &Migration,
@@ -405,8 +404,8 @@ async fn readable<'t>(
     Ok(seen)
 }
 
-/// Each source item that a target's mark says to have it, and the targets of which no mark says so.
-/// Marks of other plans' tables are not this migration's business.
+/// Returns each source item that a target's mark names as its source, and the targets that no mark
+/// names. Marks of other plans' tables do not belong to this migration.
 fn claims<'i>(
     migration: &Migration,
     items: &'i [Item],
@@ -429,7 +428,7 @@ fn claims<'i>(
     (claims, unsaid)
 }
 
-/// Counts what was found, and repairs it if the task is to.
+/// Counts the differences, and repairs them if the task requests it.
 pub(super) async fn report<S>(
     worker: &Worker<'_>,
     task: &Task,
@@ -451,10 +450,10 @@ pub(super) async fn report<S>(
     Ok(())
 }
 
-/// Takes off the marks that this migration made; those of others that write to the same table stay. Of a
-/// table that it reads these are those of touches alone: what else is marked there others have made. A
-/// tombstone of sources that it reads is noted for those who remove them: it is of an earlier run that
-/// was given up, as its own are removed before.
+/// Removes the marks that this migration made; those of others that write to the same table stay.
+/// In a table that it reads only marks of touches are its own. A tombstone of sources that it reads
+/// is recorded for the operator: it is from an earlier run that was abandoned, as the run's own are
+/// removed before.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,
@@ -472,7 +471,7 @@ pub(super) async fn unmark(
         if !is_own(&worker.migration, &registers) {
             continue;
         }
-        // What an update made of a tombstone is an item.
+        // An update of a tombstone made it an item.
         if registers.is_tombstone() && is_bare_tombstone(item, schema) {
             note_left_over(worker, task, schema, item, &registers).await?;
         } else {
@@ -488,7 +487,7 @@ pub(super) async fn unmark(
     Ok(())
 }
 
-/// Whether the sources that have an item, or had it before it was deleted, are this migration's.
+/// Returns whether the sources that have or had an item are this migration's.
 fn is_own(migration: &Migration, registers: &Registers) -> bool {
     let is_tombstone = registers.is_tombstone();
     let mut speakers = registers.iter().filter(|(_, said)| is_tombstone || said.item.is_some());
@@ -517,7 +516,7 @@ async fn note_left_over(
     worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
 }
 
-/// Answers whether the mark was still the one that was read.
+/// Returns whether the mark was still the one that was read.
 async fn take_mark_off(
     worker: &Worker<'_>,
     task: &Task,

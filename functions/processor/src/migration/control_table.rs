@@ -55,7 +55,7 @@ impl Control {
             .key(PARTITION_KEY, SdkValue::S(partition.to_owned()))
             .key(SORT_KEY, SdkValue::S(name.to_owned()))
             .consistent_read(true);
-        // In a box: futures that lie in one another become too deep for the compiler.
+        // Boxed, because nested futures become too deep for the compiler.
         let sending = Box::pin(request.customize().interceptor(self.date.clone()).send());
         let answer = sending
             .await
@@ -68,15 +68,15 @@ impl Control {
         self.get(&entry.partition(), &entry.name()).await
     }
 
-    /// Reads the state of a migration; that of one that was not started if there is none.
+    /// Reads the state of a migration; returns that of an unstarted one if there is none.
     pub(crate) async fn state(&self, migration: &str) -> Result<State, Failure> {
         let state = self.get(migration, State::NAME).await?;
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads which migrations are active now. A batch whose invocation reads this after a migration was made
-    /// active is part of that migration; records that an earlier invocation passed over were written
-    /// before, and the backfill reads their items.
+    /// Reads which migrations are active. A batch whose invocation reads this after a migration
+    /// became active is part of that migration. Records that an earlier invocation ignored were
+    /// written before, and the backfill reads their items.
     pub(crate) async fn active(&self) -> Result<Active, Failure> {
         Ok(self.get(SHARED, Active::NAME).await?.unwrap_or_default())
     }
@@ -105,7 +105,7 @@ impl Control {
         Ok(tasks)
     }
 
-    /// Writes an entry whatever is there.
+    /// Writes an entry unconditionally.
     pub(crate) async fn put(&self, entry: &impl Entry) -> Result<(), Failure> {
         let request = self.client.put_item().table_name(&self.table);
         let sent = request.set_item(Some(encode(entry)?)).send().await;
@@ -113,8 +113,8 @@ impl Control {
             .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
     }
 
-    /// Writes that a person must look at an item, of which `key` is the key as DynamoDB JSON. A comparison
-    /// without a difference removes the notes from before it.
+    /// Records that an operator must check an item; `key` is its key as DynamoDB JSON. A comparison
+    /// without a difference removes older notes.
     pub(crate) async fn note_problem(
         &self,
         kind: ProblemKind,
@@ -128,8 +128,8 @@ impl Control {
         self.put(&Problem { migration, kind, table, key, reason, at }).await
     }
 
-    /// Writes an entry, one revision later, if the table still has the revision that it carries. Returns the
-    /// entry as it is then; none if another process has changed it.
+    /// Writes an entry with the next revision, if the table still has the revision that it carries.
+    /// Returns the new entry; `None` if another process has changed it.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<Option<E>, Failure> {
         let (revision, next) = (entry.revision(), entry.next());
         let request = self.client.put_item().table_name(&self.table);
@@ -165,8 +165,8 @@ pub(super) fn encode(entry: &impl Entry) -> Result<HashMap<String, SdkValue>, Fa
     Ok(item)
 }
 
-/// Reads an entry from its item. One whose attributes do not give the key of the item is damaged as well:
-/// it would be written elsewhere.
+/// Decodes an entry from its item. An entry whose attributes do not give the item's key is damaged
+/// as well: it would be written elsewhere.
 pub(super) fn decode<E: Entry>(item: HashMap<String, SdkValue>) -> Result<E, Failure> {
     let text = |name: &str| item.get(name)?.as_s().ok().cloned();
     let (partition, name) =
@@ -197,7 +197,7 @@ pub(super) mod tests {
         serde_json::from_str(&item_to_string(&item)).unwrap()
     }
 
-    /// Reads an entry from its DynamoDB JSON.
+    /// Decodes an entry from its DynamoDB JSON.
     pub(crate) fn entry_of<E: Entry>(json: &Value) -> Result<E, Failure> {
         decode(to_sdk_item(&item_from_str(&json.to_string()).unwrap()))
     }

@@ -1,6 +1,6 @@
-//! The key schema of a table, as `DescribeTable` tells it.
+//! The key schema of a table, from `DescribeTable`.
 //!
-//! Nothing else of a table is looked at.
+//! Nothing else of a table is used.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{KeyType, TableDescription};
@@ -10,7 +10,7 @@ use super::PLAN_TABLE;
 use crate::failure::Failure;
 use crate::tables::dynamodb::request_failure;
 
-/// Asks for the key schema of a table.
+/// Requests the key schema of a table.
 pub(super) async fn key_schema(client: &Client, table: &str) -> Result<KeySchema, Failure> {
     let answer = client
         .describe_table()
@@ -18,9 +18,11 @@ pub(super) async fn key_schema(client: &Client, table: &str) -> Result<KeySchema
         .send()
         .await
         .map_err(|error| request_failure("DescribeTable", table, PLAN_TABLE, &error))?;
-    answer.table.as_ref().and_then(schema_of).ok_or_else(|| {
-        Failure::Fatal(format!("table=`{table}` has a key schema that is not understood"))
-    })
+    answer
+        .table
+        .as_ref()
+        .and_then(schema_of)
+        .ok_or_else(|| Failure::Fatal(format!("table=`{table}` has an invalid key schema")))
 }
 
 fn schema_of(table: &TableDescription) -> Option<KeySchema> {

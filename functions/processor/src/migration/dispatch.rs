@@ -1,7 +1,7 @@
-//! What becomes of a record of the control table's stream: a worker works on its task now, checks it again,
-//! puts it off, or marks it as superseded.
+//! Processes records of the control table's stream: a worker processes the task now, checks it
+//! again later, postpones it, or marks it as superseded.
 //!
-//! The state decides that (`State::turn_of`). How a task is worked on is not known here.
+//! The state decides that (`State::turn_of`). Other modules implement the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +25,10 @@ use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::tables::attribute_value::to_sdk_item;
 
-/// How often a worker checks whether others leave a share of a rate.
+/// Interval at which a worker checks whether others leave it a share of a rate.
 const SHARE_CHECK: Duration = Duration::from_millis(250);
-/// Time of an invocation that a slice with its waits needs: a worker does not wait for a share in it.
+/// Minimum remaining time of an invocation for a slice with its waits; with less, a worker does not
+/// wait.
 const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// A task that a stream record offers.
@@ -36,8 +37,8 @@ pub(super) struct Offer<'d> {
     sequence_number: Option<&'d str>,
 }
 
-/// Returns the tasks that the records of a batch offer, as each does that passes the template's filter.
-/// Other entries of the control table are no work, and records that cannot be read belong to others.
+/// Returns the tasks in the records of a batch that pass the template's filter. Other entries of
+/// the control table are ignored, and records that cannot be decoded belong to others.
 pub(super) fn offers<'d>(batch: &'d [Delivered<'_>]) -> Vec<Offer<'d>> {
     let offer = |delivered: &'d Delivered<'_>| {
         let task = task_of(delivered.record().as_ref().ok()?)?;
@@ -47,16 +48,16 @@ pub(super) fn offers<'d>(batch: &'d [Delivered<'_>]) -> Vec<Offer<'d>> {
     batch.iter().filter_map(offer).collect()
 }
 
-/// Returns the task that a record shows; none if it shows something else, or a damaged task.
+/// Returns the task in a record; `None` for another entry, or a damaged task.
 fn task_of(record: &LambdaRecord) -> Option<Task> {
     let image = record.record.new_image.as_ref()?;
     let name = image.get(SORT_KEY).and_then(AttributeValue::as_str)?;
     let task = name.starts_with(Task::PREFIX).then(|| decode(to_sdk_item(image)))?;
-    task.inspect_err(|reason| warn!(function = "migration", %reason, "task passed over")).ok()
+    task.inspect_err(|reason| warn!(function = "migration", %reason, "damaged task ignored")).ok()
 }
 
 impl<O: ObjectStore + Clone> Migrations<O> {
-    /// Works on the task of each record, one after the other.
+    /// Processes the task of each record, sequentially.
     pub(super) async fn work(&self, offers: &[Offer<'_>], deadline: Deadline) -> BatchResponse {
         let mut response = BatchResponse::default();
         for Offer { task, sequence_number } in offers {
@@ -74,7 +75,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         response
     }
 
-    /// Writes to its entry why a task made no progress. Returns whether its record is done with.
+    /// Records in its entry why a task made no progress. Returns whether its record is done.
     async fn put_off(&self, task: &Task, stuck: &Stuck, deadline: Deadline) -> bool {
         error!(
             function = "migration",
@@ -89,21 +90,21 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Ok(done) => done,
             Err(failure) => {
                 let (migration, entry) = (&task.migration, task.name());
-                error!(function = "migration", migration, entry, reason = %failure, "task not noted");
+                error!(function = "migration", migration, entry, reason = %failure, "the reason could not be recorded in the task");
                 false
             }
         }
     }
 
-    /// Works on the task of a record, and checks it again as long as it must wait and there is time.
-    /// Each check waits for a second or more, so they are not more than the seconds of an invocation.
+    /// Processes the task of a record, and checks it again while it must wait and there is time.
+    /// Each check waits at least a second, so their number is bounded by the invocation's seconds.
     async fn work_or_wait(&self, task: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
         let mut again = 0;
         loop {
             let Some(later) = self.work_on(task, deadline).await? else { return Ok(None) };
             let Some(wait) = later.wait(again, deadline.remaining()) else {
                 let (migration, entry, reason) = (&task.migration, task.name(), &later.reason);
-                info!(function = "migration", migration, entry, reason, "task later");
+                info!(function = "migration", migration, entry, reason, "task postponed");
                 if again == 0 {
                     tokio::time::sleep(later.wait_for_record(0, deadline.remaining())).await;
                 }
@@ -117,7 +118,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Works on the task that a record offered. Returns why it must be checked again, if it must.
+    /// Processes the task of a record. Returns why it must be checked again, if it must.
     async fn work_on(&self, offered: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
         let (control, name) = (&self.control, &self.name);
         let state = control.state(&offered.migration).await?;
@@ -130,7 +131,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             }
             Turn::Clear => {}
             Turn::Later => {
-                return Ok(Some("a switch is under way, which a repair must not meet".into()));
+                return Ok(Some(
+                    "a switch is in progress, and a repair must not run at the same time".into(),
+                ));
             }
             Turn::Ignore => return Ok(None),
             Turn::End => {
@@ -143,8 +146,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Ok(task) => task,
             Err(later) => return Ok(later),
         };
-        // A switch does not wait for the repairs of an earlier run that nobody has leased. So a worker that
-        // leases one reads the state again: either the switch saw the lease, or the worker sees the later run.
+        // A switch does not wait for the repairs of an earlier run that nobody has leased. So a
+        // worker that leases one reads the state again: either the switch saw the lease, or the
+        // worker sees the later run.
         if task.repairs && control.state(&task.migration).await?.replaces(task.run) {
             return Ok(supersede_when_free(control, offered, name).await?);
         }
@@ -156,8 +160,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Takes a share of the rate of a migration for a leased task. Returns the task with it, and its
-    /// pace; none if another worker has the task by then, or no share came free in time, so that the
-    /// task is given back.
+    /// pace; `None` if another worker has the task by then, or no share became free in time, so that
+    /// the task is given back.
     async fn paced(
         &self,
         task: Task,
@@ -180,7 +184,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(task.and_then(|task| task.share.map(|share| (task, Pace(Some(share))))))
     }
 
-    /// Waits until workers of other tasks leave something of a rate; 0 if there is no time to wait.
+    /// Waits until workers of other tasks leave some of a rate; returns 0 if there is no time to wait.
     async fn free_share(&self, task: &Task, rate: u64, deadline: Deadline) -> Result<u64, Failure> {
         loop {
             let tasks = self.control.tasks(&task.migration).await?;

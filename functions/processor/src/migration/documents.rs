@@ -1,9 +1,9 @@
-//! The live diff of a split on the way back: the document that the parts of a partition make, against
-//! the one that stands there.
+//! The live comparison of a split in the reverse direction: the documents that the parts of a
+//! partition make against those that exist.
 //!
-//! A document is looked at where its profile stands, and where it stands without one; parts without a
-//! profile are told of. What differs is assembled again, as after any record of a part. How parts make
-//! a document is the rule's.
+//! A document is checked with its profile, or by itself if it has none; parts without a profile are
+//! reported. Documents that differ are assembled again, as after any record of a part. The rule
+//! defines how parts make a document.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ use super::task::Worker;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 
-/// Partitions that are read at the same time: some may have megabytes.
+/// Partitions that are read concurrently: some may have megabytes.
 const READ_AT_ONCE: usize = 16;
 
-/// A partition of a table of parts, and the keys of documents that have no profile in it.
+/// A partition of a table of parts, and the keys of documents without a profile in it.
 type Suspect = (Document, Keys);
 
-/// Compares what the parts of a page make with the documents that stand.
+/// Compares the documents that a page's parts make with those that exist.
 pub(super) async fn parts(
     worker: &Worker<'_>,
     task: &Task,
@@ -44,7 +44,7 @@ pub(super) async fn parts(
             others.insert(partition);
         }
     }
-    // Those whose profile is on another page are looked at there.
+    // Partitions whose profile is on another page are checked there.
     others.retain(|partition| !looked_at.contains(partition));
     let elsewhere = profiles(worker, &task.table, &others).await?;
     looked_at.extend(others.into_iter().filter(|partition| !elsewhere.contains_key(partition)));
@@ -55,7 +55,7 @@ pub(super) async fn parts(
     compare(worker, task, suspects.collect(), tally, deadline).await
 }
 
-/// Looks for documents that stand though the parts in the table `parts` make none.
+/// Finds documents that exist although the parts in the table `parts` make none.
 pub(super) async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
@@ -73,7 +73,7 @@ pub(super) async fn left_behind(
     }
     let partitions = by_partition.keys().cloned().collect();
     let profiles = profiles(worker, parts, &partitions).await?;
-    // What could not be split became nothing.
+    // An item that cannot be split produced nothing.
     let became_something = |item: &Item| {
         let forward = worker.inverse();
         item.contains_key(MARK)
@@ -97,7 +97,7 @@ pub(super) async fn left_behind(
     compare(worker, task, suspects, tally, deadline).await
 }
 
-/// The profiles that a reader sees in partitions.
+/// Returns the profiles that a reader sees in partitions.
 async fn profiles(
     worker: &Worker<'_>,
     parts: &str,
@@ -128,7 +128,7 @@ async fn compare(
     report(worker, task, found, tally).await
 }
 
-/// The first difference of each partition that has one.
+/// Returns the first difference of each partition that has one.
 async fn differences(
     worker: &Worker<'_>,
     suspects: Vec<Suspect>,
@@ -137,13 +137,13 @@ async fn differences(
         let found = difference(worker, &document, &keys).await?;
         Ok::<_, Failure>(found.map(|difference| ((document, keys), difference)))
     });
-    // A page has few hundred partitions.
+    // A page has a few hundred partitions.
     let looks: Vec<_> = looks.collect();
     let found = stream::iter(looks).buffer_unordered(READ_AT_ONCE);
     found.try_filter_map(|found| async move { Ok(found) }).try_collect().await
 }
 
-/// What is wrong with the document of a partition, or with those that have `keys` if there are any.
+/// Returns the difference of a partition's document, or of those that have `keys` if there are any.
 async fn difference(
     worker: &Worker<'_>,
     document: &Document,
@@ -158,7 +158,7 @@ async fn difference(
         return Ok(Some(Difference::refused(format!("{place}: {reason}"))));
     }
     for (target, expected) in assembled.targets {
-        // A document whose profile stands is looked at there.
+        // A document whose profile exists is checked with it.
         if !keys.0.is_empty() && expected.is_some() {
             continue;
         }

@@ -1,9 +1,9 @@
-//! First writes: what the backfill says of targets that are not there yet, 25 in a request.
+//! First writes: the backfill's effects on targets that do not exist yet, 25 per request.
 //!
-//! A PartiQL `INSERT` fails if an item stands there, so each statement has the guard of a first
-//! write. Source: DynamoDB developer guide, "PartiQL insert statements", "Running batch operations".
-//! Whatever it leaves open (something stands there, a throttled table, a role that may not insert) is
-//! written by a request of its own elsewhere, which finds out what is the matter.
+//! A PartiQL `INSERT` fails if an item exists, so each statement has the guard of a first write.
+//! Source: DynamoDB developer guide, "PartiQL insert statements", "Running batch operations".
+//! Effects that it leaves unsettled (an existing item, a throttled table, a role without the
+//! permission to insert) are written elsewhere by single requests, which determine the cause.
 
 use futures::{StreamExt, stream};
 use model::Item;
@@ -17,22 +17,22 @@ use crate::tables::statements::{
     STATEMENT_LENGTH_MAX, STATEMENTS_MAX, StatementOutcome, Statements,
 };
 
-/// Bytes of one request: below it, what is repeated after a failure is little.
+/// Bytes of one request: few enough that repeating it after a failure is cheap.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Writes at the same time for which one more request is under way.
+/// Concurrent writes per concurrent request.
 const WRITES_PER_REQUEST: usize = 8;
 
-/// What is said together, and the statements that say it, in the same order.
+/// Effects that are sent together, and their statements, in the same order.
 #[derive(Default)]
 struct Batch {
     said: Vec<(Target, Joined<Registers>)>,
     statements: Statements,
 }
 
-/// Takes what is said from `said` some targets at a time and writes those that nothing stands at, as
-/// many requests at the same time as `width` writes stand for. No more is taken than is being
-/// written: what is said of a page is several times as large as the page. Gives how many targets it
-/// wrote, and what it did not write.
+/// Takes effects from `said`, some targets at a time, and writes those whose target does not exist.
+/// It makes as many concurrent requests as correspond to `width` writes. It takes no more than it
+/// is writing: the effects of a page are several times as large as the page. Returns the number of
+/// written targets, and the effects that were not written.
 pub(super) async fn write(
     targets: &Targets,
     said: impl Iterator<Item = (usize, Effect)>,
@@ -44,7 +44,7 @@ pub(super) async fn write(
         let mut written = 0;
         for Batch { said, statements } in batches(&mut folded, size) {
             let sent = async { Ok(statements.send(&targets.client).await) };
-            // What was not answered in time may have been written; saying it again changes nothing.
+            // A request without an answer in time may have succeeded; writing again is idempotent.
             let outcomes = deadline.limit(sent).await.unwrap_or_default();
             for (position, (target, joined)) in said.into_iter().enumerate() {
                 if outcomes.get(position) == Some(&StatementOutcome::Done) {
@@ -65,7 +65,7 @@ pub(super) async fn write(
     (written, left)
 }
 
-/// What is said, folded: of so many targets at a time, and a few more if the last item has several.
+/// Folds effects: of this many targets at a time, and a few more if the last item has several.
 fn some_targets(
     mut said: impl Iterator<Item = (usize, Effect)>,
     size: usize,
@@ -84,14 +84,15 @@ fn some_targets(
     })
 }
 
-/// Requests at the same time, and statements in each, for so many writes at the same time.
+/// Returns the concurrent requests, and the statements in each, for this many concurrent writes.
 fn shape(width: usize) -> (usize, usize) {
     let width = width.clamp(1, WRITES_AT_ONCE);
     let size = (width * STATEMENTS_MAX).div_ceil(WRITES_PER_REQUEST).min(STATEMENTS_MAX);
     ((width / WRITES_PER_REQUEST).max(1), size)
 }
 
-/// Statements of so many targets together; what cannot be said so stays in `folded`.
+/// Groups the statements of this many targets; effects that a statement cannot express stay in
+/// `folded`.
 fn batches(folded: &mut Folded, size: usize) -> Vec<Batch> {
     let (mut batches, mut batch) = (Vec::new(), Batch::default());
     let mut insert = Insert::default();
@@ -120,18 +121,18 @@ fn batches(folded: &mut Folded, size: usize) -> Vec<Batch> {
     batches
 }
 
-/// The statement that puts an item and its mark where no item stands. It is the same for items with
-/// the same attributes, as those are that a transform makes.
+/// The statement that puts an item and its mark if no item exists. Items with the same attributes
+/// share it, such as the outputs of one transform.
 #[derive(Default)]
 struct Insert {
     table: String,
     names: Vec<String>,
-    /// The statement as a JSON string; `None` if PartiQL cannot say it.
+    /// The statement as a JSON string; `None` if PartiQL cannot express it.
     json: Option<String>,
 }
 
 impl Insert {
-    /// The statement for this item as a JSON string. `None` if PartiQL cannot say it.
+    /// Returns the statement for this item as a JSON string; `None` if PartiQL cannot express it.
     fn json(&mut self, table: &str, item: &Item) -> Option<&str> {
         if self.table != table || !item.keys().eq(&self.names) {
             self.json = insert(table, item).map(|text| {
@@ -146,7 +147,7 @@ impl Insert {
     }
 }
 
-/// The text of the statement.
+/// Returns the text of the statement.
 fn insert(table: &str, item: &Item) -> Option<String> {
     if table.contains('"') || item.keys().any(|name| name.contains('\'')) {
         return None;
@@ -160,7 +161,7 @@ fn insert(table: &str, item: &Item) -> Option<String> {
     text.push('\'');
     text.push_str(MARK);
     text.push_str("': ?}");
-    // Bytes are as many as characters, or more.
+    // There are at least as many bytes as characters.
     (text.len() <= STATEMENT_LENGTH_MAX).then_some(text)
 }
 
@@ -216,7 +217,7 @@ mod tests {
             key: PrimaryKey { partition: KeyValue::S(number.to_string()), sort: None },
             adopts: false,
         };
-        // The fourth one is said twice.
+        // The fourth one occurs twice.
         let said = [1, 2, 3, 4, 4, 5, 6].map(|number| {
             (number, Effect::Registers { target: target(number), registers: source(number) })
         });

@@ -1,9 +1,10 @@
-//! Items that stand among the parts of a document and that the migration did not write.
+//! Foreign items: items among the parts of a document that the migration did not write.
 //!
-//! Whatever stands in the partition of a document is part of it once readers and writers use the parts:
-//! it would be written back into the document, or be in the way of the way back. So before the cut-over
-//! it is a difference. Nothing repairs that: what the migration did not write, it does not remove. One
-//! that stands where a document has a part is counted by the comparison of the sources, and not again.
+//! Once readers and writers use the parts, every item in a document's partition is part of it: a
+//! foreign item would be written back into the document, or block the reverse direction. So before
+//! the cut-over it is a difference. There is no repair: the migration does not remove what it did
+//! not write. A foreign item in the place of a document's part is counted by the comparison of the
+//! sources, and not again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +25,8 @@ use crate::failure::Failure;
 /// Why it is a difference, and what to do.
 const WHY: &str = "it stands among the parts of a document, and the migration did not write it: after a cut-over it would be part of the document; delete or move it, or choose another table or key";
 
-/// Counts and notes those of a page that stand among the parts of documents; gives the others, which
-/// are part of nothing. After the cut-over writers make parts without marks, and those are as they
-/// should be.
+/// Counts and records the foreign items of a page; returns the others, which belong to no document.
+/// After the cut-over, parts without marks are the writers' own and correct.
 pub(super) async fn count<'i>(
     worker: &Worker<'_>,
     task: &Task,
@@ -60,7 +60,7 @@ pub(super) async fn count<'i>(
     Ok(others)
 }
 
-/// The parts in a table that documents become as they are now, by their keys.
+/// Returns the parts in a table that documents currently produce, by their keys.
 async fn parts_of(
     worker: &Worker<'_>,
     parts: &str,
@@ -76,7 +76,7 @@ async fn parts_of(
         let schema = migration.schema(table).ok_or_else(|| unknown(table))?;
         let (client, keys) = (&worker.control.client, keys.into_values());
         let items = load_items(client, table, schema, keys, RetryPolicy::CONTENDED).await?;
-        // What cannot be split is counted as that.
+        // An item that cannot be split is counted elsewhere.
         let made = items.values().filter_map(|item| migration.outputs(table, item).ok()).flatten();
         let made = made.filter(|(target, _)| target.table == parts);
         found.extend(made.map(|(target, part)| (target.key, part)));
@@ -84,8 +84,8 @@ async fn parts_of(
     Ok(found)
 }
 
-/// Whether an item stands where a document has another part, or is no part because it has no mark: the
-/// comparison of the sources counts that.
+/// Returns whether an item is in the place of a document's part, or is no part because it has no
+/// mark: the comparison of the sources counts it.
 fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, Item>) -> bool {
     let key = schema.key_of_item(item).ok();
     key.and_then(|key| parts.get(&key)).is_some_and(|part| {
@@ -93,8 +93,8 @@ fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, 
     })
 }
 
-/// Those of some partitions in which a document stands that the migration has split, with the sources
-/// that have it. Who is deleted meanwhile has no profile any more.
+/// Returns those of some partitions that have a document split by the migration, with its sources.
+/// A document that is deleted meanwhile has no profile any more.
 async fn documents(
     worker: &Worker<'_>,
     back: &Migration,
@@ -114,13 +114,13 @@ async fn documents(
     Ok(found.values().filter_map(of_document).collect())
 }
 
-/// The sources of a migration that say that an item with these marks is there.
+/// Returns the sources of a migration that, according to these marks, produce the item.
 fn sources_of(migration: &Migration, registers: &Registers) -> Vec<SourceItem> {
     let sources = registers.live().filter_map(|(source, _)| source.parse::<SourceItem>().ok());
     sources.filter(|source| migration.reads(&source.table)).collect()
 }
 
-/// Whether an item with these marks is there because one of a migration's sources says so.
+/// Returns whether, according to these marks, one of a migration's sources produces the item.
 pub(super) fn is_of(migration: &Migration, registers: &Registers) -> bool {
     !sources_of(migration, registers).is_empty()
 }

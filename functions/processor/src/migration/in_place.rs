@@ -1,8 +1,9 @@
-//! Items that are changed where they stand. What stands there is read and judged, and one conditional
-//! write changes it, guarded by all that the judgement may have looked at. Where no condition can name
-//! all of that, what the write met is judged once more, and a change that was not for it is taken back.
+//! Items that are changed in place. The item is read and evaluated, and one conditional write
+//! changes it, guarded by everything that the evaluation may have read. If no condition can express
+//! all of that, the previous item returned by the write is evaluated again, and a wrong change is
+//! reverted.
 //!
-//! What an item has to look like, and what a guard is, is the rule's. An item that is gone stays gone.
+//! The rule defines the expected item and the guard. A deleted item stays deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -35,7 +36,7 @@ use crate::lambda::ANSWER_TIME_MAX;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// A guarded change of one item, in the words of DynamoDB.
+/// A guarded change of one item, in DynamoDB's terms.
 struct Change {
     update: String,
     condition: String,
@@ -43,20 +44,20 @@ struct Change {
     values: HashMap<String, SdkValue>,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Debug, PartialEq)]
 enum Sent {
-    /// It was made, of this item.
+    /// The change was made, of this item.
     Written(Item),
-    /// The guard did not hold; this stands there.
+    /// The guard did not hold; this is the current item.
     Stands(Option<Item>),
-    /// DynamoDB does not take it, however often it is tried.
+    /// DynamoDB permanently refuses it.
     Refused(String),
 }
 
 impl Change {
-    /// From `before` to `after`, or to nothing; `before` must still stand there, and what the guard
-    /// says must not be there.
+    /// Returns the change from `before` to `after`, or to nothing. `before` must be unchanged, and
+    /// the attributes that the guard excludes must be absent.
     fn new(before: &Item, after: Option<&Item>, guard: &Guard, key: &Item) -> Self {
         let none = Item::new();
         let after_or_none = after.unwrap_or(&none);
@@ -147,7 +148,7 @@ impl Change {
     }
 }
 
-/// Puts an item back where none stands.
+/// Puts an item back if none exists.
 async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Result<Sent, Failure> {
     let request = client
         .put_item()
@@ -168,19 +169,20 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
     }
 }
 
-/// Why a write is not begun of which something must be known that no condition says: what an
-/// invocation that ends before the answer has written, nobody takes back.
+/// Returns the failure for a write whose answer must be evaluated but may arrive too late: if the
+/// invocation ends before the answer, nothing reverts the write.
 fn no_time_for_an_answer() -> Failure {
-    let reason = "what is left of this invocation may be too short for the answer to a write that has to be judged by it";
+    let reason =
+        "the time left in this invocation may be too short to evaluate the answer to the write";
     Failure::Retry(reason.to_owned())
 }
 
-/// What a change was made of.
+/// Returns the item that a change was made of.
 fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
     from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
 }
 
-/// What the failure of a guarded change means. An item that is not handed back is not there.
+/// Interprets the failure of a guarded change. If no item is returned, there is none.
 fn not_written<E>(
     doing: &str,
     table: &str,
@@ -201,8 +203,8 @@ where
     Err(request_failure(doing, table, PLAN_TABLE, error))
 }
 
-/// What is left to take back of a change from `before` to `after`: the attributes that still are as it
-/// made them, as they are and as they were.
+/// Returns what is left to revert of a change from `before` to `after`: the attributes that still
+/// have the changed values, with these and with the previous values.
 fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item) {
     let (mut made, mut were) = (Item::new(), Item::new());
     for name in before.keys().chain(after.keys()) {
@@ -217,8 +219,8 @@ fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item)
 }
 
 impl Targets {
-    /// Makes items what the plan wants them to be. How they were when that was said does not matter:
-    /// what stands there now is read.
+    /// Changes items to what the plan requires. The current items are read; their state at the time
+    /// of the effect does not matter.
     pub(super) async fn settle_all(
         &self,
         rewrites: BTreeMap<Target, Joined<()>>,
@@ -252,7 +254,7 @@ impl Targets {
         }
     }
 
-    /// Those of some items that are there, by their tables and the JSON of their keys.
+    /// Returns those of some items that exist, by their tables and the JSON of their keys.
     async fn standing(
         &self,
         targets: impl Iterator<Item = &Target>,
@@ -272,8 +274,8 @@ impl Targets {
         Ok(standing)
     }
 
-    /// Makes an item what the plan wants it to be; `seen` was read just now. Answers whether anything
-    /// had to be written.
+    /// Changes an item to what the plan requires; `seen` was just read. Returns whether a write was
+    /// necessary.
     pub(super) async fn settle(
         &self,
         target: &Target,
@@ -282,7 +284,7 @@ impl Targets {
     ) -> Result<bool, Failure> {
         let migration = self.migration(&target.migration)?;
         let (table, key) = (&target.table, self.key(target)?);
-        let mut failure = "others write this item all the time".to_owned();
+        let mut failure = "other writers keep changing this item".to_owned();
         let mut attempts = self.retry.attempts();
         let mut standing = seen.clone();
         while deadline.limit(attempts.next().map(Ok)).await? {
@@ -302,7 +304,7 @@ impl Targets {
             }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
-            // Who does not wait for the answer does not learn what the change met.
+            // Without the answer it is unknown which item the change was made of.
             let sent = match guard.is_complete {
                 true => deadline.limit(sending).await,
                 false => sending.await,
@@ -329,8 +331,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Takes a change back that met an item which it was not for. What writers have written since then
-    /// is theirs. Gives what stands there; none if the item is gone.
+    /// Reverts a change that was made of the wrong item. Later writes of others stay. Returns the
+    /// current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,
@@ -362,7 +364,7 @@ impl Targets {
             };
             match sent {
                 Ok(Sent::Written(_)) => return Ok(Some(met)),
-                // Whoever wrote since then is later.
+                // A later write takes precedence.
                 Ok(Sent::Stands(found)) if after.is_none() => return Ok(found),
                 Ok(Sent::Stands(found)) => stands = found,
                 Ok(Sent::Refused(reason))
@@ -372,19 +374,19 @@ impl Targets {
             }
         }
         let item = item_to_string(&met);
-        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed while others wrote it could not be put back; this is how it was");
+        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed during another write could not be restored; this is its previous value");
         self.note_problem(
             ProblemKind::Refused,
             target,
             key,
-            &format!("it could not be put back: {failure}"),
+            &format!("it could not be restored: {failure}"),
         )
         .await?;
         Err(Failure::Retry(failure))
     }
 }
 
-/// Looks for items that are not as the plan wants them.
+/// Finds items that differ from what the plan requires.
 pub(super) async fn check(
     worker: &Worker<'_>,
     task: &Task,
@@ -413,7 +415,7 @@ pub(super) async fn check(
     let look =
         |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
     let suspects = suspects.into_iter().map(|item| (item, ())).collect();
-    // Repairs come after the looks, and may need the time of an answer.
+    // Repairs come after the checks, and may need time for an answer.
     let suspects = check::look_again(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
@@ -431,7 +433,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Those of some items that are there and not as the plan wants them.
+/// Returns those of some items that exist and differ from what the plan requires.
 async fn still_wrong(
     worker: &Worker<'_>,
     task: &Task,

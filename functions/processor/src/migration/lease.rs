@@ -1,10 +1,11 @@
-//! Leases: which worker has a task, and for how long others leave it alone.
+//! Leases: which worker owns a task, and until when other workers leave it alone.
 //!
-//! A lease is short, because a worker that has died blocks its task until the lease ends; and a page may
-//! take as long as an invocation. So a worker renews the lease while it works on the task. A worker that
-//! finds the task leased by another or ended, or cannot renew the lease until its end, ends the slice and
-//! writes nothing of it: others may work on the task from then on, which does no harm. Requests that are
-//! under way are not cut off: a delete whose answer nobody reads may have met an item that must be put back.
+//! A lease is short, because a crashed worker blocks its task until the lease ends; but a page may
+//! take as long as an invocation. So a worker renews the lease while it processes the task. A
+//! worker that finds the task leased by another or ended, or cannot renew the lease before it
+//! expires, ends the slice and saves nothing. Other workers may process the task from then on,
+//! which is safe. Requests in flight are not cancelled: a delete whose answer is ignored may have
+//! removed an item that must be restored.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,17 +18,18 @@ use super::control_table::Control;
 use super::task::Later;
 use crate::failure::Failure;
 
-/// How long others leave a task to its worker, unless that renews it.
+/// Duration of a lease, unless its worker renews it.
 pub(super) const LEASE: Duration = Duration::from_secs(8);
-/// How often a lease is renewed: longer than a usual slice, which then needs no renewal, and so often that
-/// a renewal that fails can be made again.
+/// Interval of renewals: longer than a typical slice, which then needs none, and short enough to
+/// retry a failed renewal.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// How long one request of a renewal may take, so that another one fits into what is left of the lease.
+/// Time-out of one renewal request, so that another one fits into the rest of the lease.
 const RENEWAL_MAX: Duration = Duration::from_secs(2);
-/// The wait before a renewal that failed is made again; several fit into a lease.
+/// The wait before a failed renewal is retried; several fit into a lease.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
-/// A leased task, or why this worker did not get it: none if nothing is left to do for its record.
+/// A leased task, or why this worker did not get it; `None` if nothing is left to do for its
+/// record.
 pub(super) type Leased = Result<Task, Option<Later>>;
 
 /// Returns when a lease that begins now ends, in milliseconds since 1970.
@@ -35,7 +37,7 @@ fn lease_end() -> u64 {
     now_ms() + u64::try_from(LEASE.as_millis()).unwrap_or(0)
 }
 
-/// Returns why to wait for another worker that has a task; none if no other has it.
+/// Returns why to wait for another worker that has a task; `None` if no other has it.
 pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
     // A clock may be wrong by any amount; no lease is longer than this.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
@@ -43,7 +45,7 @@ pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later
     task.is_leased_by_another(name, now).then_some(Later { reason, at_most: Some(left) })
 }
 
-/// Leases the task that a record offers to the worker `name`.
+/// Leases the task in a record to the worker `name`.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -61,15 +63,15 @@ pub(super) async fn lease(
     }
     task.lease(name, lease_end());
     let leased = control.replace(task).await?;
-    Ok(leased.ok_or_else(|| Some("another worker took this task".into())))
+    Ok(leased.ok_or_else(|| Some("another worker leased this task".into())))
 }
 
-/// Does `work` on a leased task, and renews the lease meanwhile. Returns the result of the work and the
-/// task as it is then; none if another worker has the task by then, or it has ended. The work is awaited
-/// in any case.
+/// Runs `work` on a leased task, and renews the lease meanwhile. Returns the result of the work and
+/// the current task; `None` if another worker has the task by then, or it has ended. The work is
+/// always awaited.
 ///
 /// # Errors
-/// When the lease could not be renewed until its end.
+/// When the lease could not be renewed before it expired.
 pub(super) async fn while_held<T, E>(
     control: &Control,
     task: &Task,
@@ -85,7 +87,7 @@ async fn renewed_every<T, E>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<Option<(Result<T, E>, Task)>, Failure> {
     let mut work = pin!(work);
-    // What was read before the work begins takes of the lease.
+    // Reads before the work begins use up some of the lease.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now_ms())).min(LEASE);
     let (mut task, mut ends) = (task.clone(), Instant::now() + left);
     loop {
@@ -96,9 +98,9 @@ async fn renewed_every<T, E>(
         }
         let begun = Instant::now();
         let renewing = Box::pin(renewed(control, &task, ends));
-        // Work that succeeded waits for a renewal that is under way: without its outcome the revision is
-        // not known with which the task is given back. Work that failed does not: its task is read again,
-        // and there may be no time to wait.
+        // Work that succeeded waits for a renewal in progress: its outcome determines the revision
+        // with which the task is given back. Work that failed does not wait: its task is read
+        // again, and there may be no time.
         let (renewed, done) = match select(&mut work, renewing).await {
             Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
             Either::Left((done, renewing)) => (renewing.await, Some(done)),
@@ -118,14 +120,14 @@ async fn renewed_every<T, E>(
     }
 }
 
-/// Renews the lease of a task. Returns the task as it is then; none if another worker has it.
+/// Renews the lease of a task. Returns the current task; `None` if another worker has it.
 async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option<Task>, Failure> {
-    let mut failure = "nobody answered".to_owned();
+    let mut failure = "no answer".to_owned();
     while Instant::now() < ends {
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,
             Ok(ended) => return ended,
-            // It may be written late; then the next attempt finds that.
+            // It may take effect late; then the next attempt detects that.
             Err(_) => {}
         }
         tokio::time::sleep(RENEWAL_PAUSE).await;
@@ -138,7 +140,7 @@ async fn renew(control: &Control, task: &Task) -> Result<Option<Task>, Failure> 
     if let Some(renewed) = control.replace(next).await? {
         return Ok(Some(renewed));
     }
-    // An earlier attempt may have written it whose answer was lost.
+    // An earlier attempt may have succeeded although its answer was lost.
     let found = control.reread(task).await?;
     Ok(found.filter(|found| !found.done && found.owner.is_some() && found.owner == task.owner))
 }
@@ -159,19 +161,19 @@ mod tests {
     use super::*;
     use crate::tables::scripted::{endpoint, serve_as};
 
-    /// A task that a worker has.
+    /// Returns a task that a worker owns.
     fn task(owner: &str, revision: u64) -> Task {
         let task = Task::new("shop", 3, Work::CheckSource, "cats");
         Task { revision, owner: Some(owner.to_owned()), leased_until: 9, ..task }
     }
 
-    /// A task that the worker `w` has just leased.
+    /// Returns a task that the worker `w` has just leased.
     fn held() -> Task {
         Task { leased_until: lease_end(), ..task("w", 4) }
     }
 
-    /// The revision at the end of work that lasts for some renewals, over a table that answers as
-    /// `decide` does; none if the task was lost.
+    /// Returns the revision at the end of work that lasts for some renewals, over a table that
+    /// answers as `decide` does; `None` if the task was lost.
     async fn revision_after(
         renewals: u32,
         mut decide: impl FnMut(&str, &Value) -> (&'static str, Value),
@@ -230,7 +232,7 @@ mod tests {
         assert!(revision >= 7, "{revision}");
     }
 
-    /// Goal: what a worker has under way is ended and judged, also when it has lost its task.
+    /// Requests of a worker in flight are completed and evaluated, even if it has lost its task.
     #[tokio::test]
     async fn who_lost_a_task_ends_what_is_under_way_and_gives_nothing_back() {
         let done = Task { done: true, ..task("w", 5) };

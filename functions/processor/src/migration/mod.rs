@@ -1,9 +1,9 @@
-//! The function `migration`: stream records of source tables into targets, and records of the
-//! control table's stream into work on tasks.
+//! The function `migration`: applies stream records of source tables to targets, and processes the
+//! tasks in records of the control table's stream.
 //!
-//! Which migrations are active is read from the control table at the beginning of each invocation,
-//! strongly consistent: a batch that is passed over was written before the migration was made
-//! active, and the backfill, which begins after that, reads what it wrote.
+//! Each invocation reads the active migrations from the control table with strong consistency at
+//! its start. So an ignored batch was written before the migration became active, and the backfill,
+//! which begins later, reads the items.
 
 mod assembly;
 mod check;
@@ -47,12 +47,12 @@ use control_table::Control;
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
-/// How long a note may take that nothing waits for: that of a lag comes after the time of the batch is
-/// over, and a second is left for the answer.
+/// Time-out of a note that nothing depends on: a note of a lag is written after the batch's time is
+/// over, and a second is left for the response.
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
-/// What names the tables of a plan, where a setting names others.
+/// The origin of the table names, in messages that otherwise name an environment variable.
 const PLAN_TABLE: &str = "the plan of the migration";
-/// Plans that are kept compiled at most; beyond that all are compiled anew.
+/// Upper bound of cached compiled plans; beyond it the cache is cleared.
 const COMPILED_MAX: usize = 64;
 
 /// The function.
@@ -63,29 +63,29 @@ pub(crate) struct Migrations<O> {
     /// This process, as an owner of leases.
     name: String,
     compiled: Mutex<BTreeMap<ActiveMigration, Arc<Migration>>>,
-    /// By the name of a note's entry: the second in which it was written last.
+    /// By the name of a note's entry: the second in which it was last written.
     noted: Mutex<BTreeMap<String, u64>>,
 }
 
-/// A migration that functions follow, or one way of it.
+/// An active migration, or one direction of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ActiveMigration {
     name: String,
     followed: Followed,
 }
 
-/// A batch, told apart by what its records are from.
+/// A batch by its kind of records.
 enum Batch {
     Control,
     Sources,
 }
 
-/// The frame of one batch: the migrations that are active now, and their targets.
+/// The frame of one batch: the active migrations, and their targets.
 pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 
-/// What is to be done with a batch.
+/// What to do with a batch.
 pub(crate) enum Begun<O> {
-    /// It is the frame's.
+    /// The frame processes it.
     Frame(Box<SourcesFrame<O>>),
     /// It is done.
     Done(BatchResponse),
@@ -98,7 +98,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Self { control, quarantine, retry, name, compiled, noted }
     }
 
-    /// Does a batch of the control table; makes the frame for a batch of a source table.
+    /// Processes a batch of the control table; returns the frame for a batch of a source table.
     pub(crate) async fn begin(
         &self,
         batch: &[Delivered<'_>],
@@ -109,8 +109,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This note proves that running functions write such notes. An event without the template's
-                // filter delivers the notes as well, and a note for each note would never end.
+                // This note proves that running functions write such notes. Without the template's
+                // filter, events contain the notes as well, and a note for each note would never
+                // end.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
@@ -123,7 +124,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 {
                     self.note_followed(&table).await;
                 }
-                // What the invocation before this one met with.
+                // What the previous invocation encountered.
                 self.note_throttling().await;
                 Ok(Begun::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry)
@@ -135,9 +136,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Does a batch of a source table in its frame, and notes when there was something to do long after
-    /// it was written. Whoever reads a stream from its beginning meets old records that others have
-    /// applied, and is behind with nothing.
+    /// Processes a batch of a source table in its frame, and notes a lag if records needed work
+    /// long after they were written. A stream that is read from its beginning has old records that
+    /// were applied already; those are no lag.
     pub(crate) async fn follow(
         &self,
         frame: &SourcesFrame<O>,
@@ -147,22 +148,22 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let report = frame.process(batch, deadline).await;
         let had_to_do = match &report {
             Ok(report) => report.summary.applied + report.summary.retried > 0,
-            // The stream stands still for as long as that is so.
+            // The stream is blocked while that is so.
             Err(_) => true,
         };
         if had_to_do {
             let note = tokio::time::timeout(NOTE_LIMIT, self.note_lag(&frame.rule, batch));
             let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
             if let Err(failure) = note.await.unwrap_or_else(late) {
-                tracing::warn!(function = "migration", %failure, "behind, which could not be noted");
+                tracing::warn!(function = "migration", %failure, "the lag could not be noted");
             }
         }
         report
     }
 
-    /// The migrations that may follow a batch of a source table, and the ways there of those that go
-    /// back. One that cannot be carried out, because a table of its plan is gone, say, fails the batches
-    /// of the tables that it reads, and of no others.
+    /// Returns the migrations that may follow a batch of a source table, and the forward directions
+    /// of reverse ones. A migration that cannot run, for instance because a table of its plan is
+    /// missing, fails only the batches of tables that it reads.
     async fn followers(
         &self,
         batch: &[Delivered<'_>],
@@ -176,7 +177,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                     ways_there.extend(there);
                 }
                 Err(failure) if self.is_of_others(&active, batch).await => {
-                    tracing::warn!(function = "migration", reason = %failure, "passed over");
+                    tracing::warn!(function = "migration", reason = %failure, "migration ignored for this batch");
                 }
                 Err(failure) => return Err(failure),
             }
@@ -184,7 +185,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migrations, ways_there))
     }
 
-    /// A migration, and its way there if it goes back and needs it.
+    /// Returns a migration, and its forward direction if it is a reverse one that needs it.
     async fn there_and_back(
         &self,
         active: &ActiveMigration,
@@ -200,7 +201,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migration, Some(self.migration(&there).await?)))
     }
 
-    /// Whether a batch is known to be of a table that a migration does not read.
+    /// Returns whether a batch is known to be of a table that a migration does not read.
     async fn is_of_others(&self, active: &ActiveMigration, batch: &[Delivered<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
         let ActiveMigration { name, followed } = active;
@@ -210,8 +211,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         })
     }
 
-    /// Notes when a stream that migrations read is far behind, for the backfills that may be why. What
-    /// was written before a migration began says nothing to it, and holds no backfill up.
+    /// Notes when a stream that migrations read lags far behind, for backfills that may be the
+    /// cause. Records from before a migration began do not concern it, and pause no backfill.
     async fn note_lag(
         &self,
         migrations: &[Arc<Migration>],
@@ -236,7 +237,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         self.control.put(&lag).await
     }
 
-    /// Notes what DynamoDB throttled, for people. A note that cannot be written holds nothing up.
+    /// Notes what DynamoDB throttled, for operators. A failed note blocks nothing.
     async fn note_throttling(&self) {
         let untold = self.control.throttling.take_untold();
         let Some(now) = self.control.now() else { return };
@@ -245,14 +246,14 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             if self.is_to_be_noted(&note.name(), now)
                 && let Err(failure) = self.control.put(&note).await
             {
-                tracing::warn!(function = "migration", reason = note.reason, %failure, "throttled, which could not be noted");
+                tracing::warn!(function = "migration", reason = note.reason, %failure, "the throttling could not be noted");
             }
         }
     }
 
-    /// Notes that the stream of a table of a migration is followed, also by whoever has nothing to do
-    /// with its records, such as those that a migration makes in its targets before it is turned round.
-    /// A note that cannot be written holds nothing up.
+    /// Notes that the stream of a migration's table is followed, even if its records need no work,
+    /// such as those that a migration writes to its targets before it is reversed. A failed note
+    /// blocks nothing.
     async fn note_followed(&self, table: &str) {
         let Some(at) = self.control.now() else { return };
         let followed = FollowedTable { table: table.to_owned(), at };
@@ -263,14 +264,13 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let note = tokio::time::timeout(NOTE_LIMIT, self.control.put(&followed));
         let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
-            tracing::warn!(function = "migration", table, %failure, "followed, which could not be noted");
+            tracing::warn!(function = "migration", table, %failure, "the note that the stream is followed could not be written");
             // The next batch tries again.
             self.noted.lock().remove(&entry);
         }
     }
 
-    /// Whether a note that is written all the time is to be written now. A clock that was set back is no
-    /// reason to write none.
+    /// Returns whether a recurring note is due. A clock that was set back does not suppress it.
     fn is_to_be_noted(&self, entry: &str, now: u64) -> bool {
         let mut noted = self.noted.lock();
         let is_fresh = noted.get(entry).is_some_and(|at| at.abs_diff(now) < NOTED_EVERY_SECONDS);
@@ -280,7 +280,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         !is_fresh
     }
 
-    /// Why a backfill waits, if it has to: the stream of one of its source tables is far behind.
+    /// Returns why a backfill must wait: the stream of one of its source tables lags far behind.
     async fn behind(&self, migration: &Migration) -> Result<Option<String>, Failure> {
         for table in migration.schemas().keys().filter(|table| migration.reads(table)) {
             let lag: Option<Lag> = self.control.get(SHARED, &Lag::name_of(table)).await?;
@@ -293,10 +293,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(None)
     }
 
-    /// A mapping has one stream, so all records of a batch are from one table.
+    /// Returns the kind of a batch. A mapping has one stream, so all records are from one table.
     fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
         let Some(arn) = first_arn(batch) else {
-            // Nothing can be read: the frame puts it aside.
+            // Nothing can be decoded: the frame quarantines it.
             return Ok(Batch::Sources);
         };
         let arn: StreamArn =
@@ -304,7 +304,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(if arn.table.table == self.control.table() { Batch::Control } else { Batch::Sources })
     }
 
-    /// The compiled migration of a plan: compiling jq takes some milliseconds.
+    /// Returns the compiled migration of a plan; compiling jq takes some milliseconds.
     async fn migration(&self, active: &ActiveMigration) -> Result<Arc<Migration>, Failure> {
         if let Some(known) = self.compiled().get(active) {
             return Ok(Arc::clone(known));
@@ -315,7 +315,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan is not the one that it was started with; abort it and start it anew"
+                "its plan is not the one that it was started with; abort it and start it again"
                     .to_owned(),
             ));
         }
@@ -363,14 +363,14 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 }
 
-/// The stream of a batch; none if none of its records can be read.
+/// Returns the stream of a batch; `None` if none of its records can be decoded.
 fn first_arn(batch: &[Delivered<'_>]) -> Option<String> {
     batch.iter().find_map(|delivered| {
         delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
     })
 }
 
-/// The table of a batch; none if that cannot be read.
+/// Returns the table of a batch; `None` if no record can be decoded.
 fn table_of(batch: &[Delivered<'_>]) -> Option<String> {
     let arn: StreamArn = first_arn(batch)?.parse().ok()?;
     Some(arn.table.table)

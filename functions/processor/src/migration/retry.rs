@@ -1,9 +1,10 @@
-//! Tasks that could not be worked on. A record that is delivered again and again blocks the tasks of every
-//! other migration behind it, so the failure is written to the task's entry instead.
+//! Tasks that failed. A record that is redelivered again and again would block the tasks of every
+//! other migration after it, so the failure is written to the task's entry instead.
 //!
-//! A task that may succeed later has another record by that write, behind those of the others; so has a
-//! task that must wait. A task that needs a person is set aside until `weir migrate resume`. If a worker
-//! dies before the write, its record is delivered again; after it the record has nothing more to say.
+//! That write produces another record, after those of other tasks, for a task that may succeed
+//! later; the same holds for a task that must wait. A task that needs an operator is set aside
+//! until `weir migrate resume`. If a worker crashes before the write, its record is redelivered;
+//! after the write the record has no effect.
 
 use control::Task;
 
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Stuck {
     pub(crate) failure: Failure,
-    /// Items of its next page at most, if it was a page that failed.
+    /// Upper bound of its next page, if a page failed.
     pub(crate) page: Option<u32>,
 }
 
@@ -27,9 +28,9 @@ impl From<Failure> for Stuck {
     }
 }
 
-/// Writes to its entry why the task that a record offered made no progress. Returns whether that record
-/// need not be delivered again: the failure was written, or the task has a later record. The more often a
-/// task failed, the longer it waits before the write, so that its record does not come at once.
+/// Records in its entry why a task made no progress. Returns whether its record is done: the
+/// failure was written, or the task has a later record. The more often a task failed, the longer
+/// the wait before the write, which delays the next record.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -44,7 +45,7 @@ pub(super) async fn put_off(
     else {
         return Ok(true);
     };
-    // If that worker dies, no other record offers the task.
+    // If that worker crashes, no other record contains the task.
     if held_by_another(&task, name, now_ms()).is_some() {
         return Ok(false);
     }
@@ -58,8 +59,8 @@ pub(super) async fn put_off(
     Ok(control.replace(task).await?.is_some())
 }
 
-/// Gives a task that must wait another record, behind those of other migrations, unless a worker has it.
-/// Returns whether the record that offered it need not be delivered again.
+/// Writes a task that must wait, so that it gets another record after those of other migrations,
+/// unless a worker has it. Returns whether the current record is done.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -71,7 +72,7 @@ pub(super) async fn put_behind(control: &Control, offered: &Task) -> Result<bool
     if task.is_leased(now_ms()) {
         return Ok(false);
     }
-    // A lease that is over is that of a worker that died.
+    // An expired lease belongs to a crashed worker.
     task.release();
     Ok(control.replace(task).await?.is_some())
 }

@@ -1,6 +1,7 @@
 //! The time of a DynamoDB endpoint: the `Date` header of its answers.
 //!
-//! DynamoDB times stream records by its own clock; how old one is hangs on nothing else.
+//! DynamoDB timestamps stream records by its own clock, so the age of a record is measured by that
+//! clock.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,12 +12,12 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
-/// Keeps the header of the last answer, and when it came.
+/// The header of the last answer, and when it arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerDate(Arc<Mutex<Option<(u64, Instant)>>>);
 
 impl ServerDate {
-    /// Seconds since 1970; none before the first answer that told them.
+    /// Returns seconds since 1970; `None` before the first answer with a date.
     pub(super) fn seconds(&self) -> Option<u64> {
         let told = *self.0.lock();
         told.map(|(seconds, at)| seconds + at.elapsed().as_secs())

@@ -1,12 +1,12 @@
-//! What a worker counts in one slice of a task, and samples for people.
+//! The counts of one slice of a task, and samples for operators.
 
 use std::collections::BTreeMap;
 
 use control::Task;
 
-/// Samples that are kept: enough to see what is wrong.
+/// Upper bound of samples: enough to see what is wrong.
 const SAMPLES_MAX: usize = 5;
-/// Characters of a sample at most.
+/// Upper bound of a sample in characters.
 const SAMPLE_CHARACTERS_MAX: usize = 500;
 
 /// Counts by name, and a few samples.
@@ -22,7 +22,7 @@ impl Tally {
         *self.counts.entry(name).or_default() += more as u64;
     }
 
-    /// Counts a thing that a person may want to see.
+    /// Counts an occurrence that an operator may want to see.
     pub(crate) fn sample(&mut self, name: &'static str, text: &str) {
         self.count(name, 1);
         if self.samples.len() < SAMPLES_MAX {
@@ -31,7 +31,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another tally counted.
+    /// Adds the counts and samples of another tally.
     pub(crate) fn join(&mut self, more: Self) {
         for (name, count) in more.counts {
             *self.counts.entry(name).or_default() += count;

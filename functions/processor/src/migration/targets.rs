@@ -1,8 +1,8 @@
-//! The executor of migrations: what a batch says about a target item goes into that item, in one
-//! write that is guarded by the item's mark.
+//! The executor of migrations: applies a batch's effects on a target item in one write that is
+//! conditional on the item's mark.
 //!
-//! What registers are and how they join is the rule's. Tombstones are noted before they are
-//! written; collisions and items that stood there before are noted for people, and left alone.
+//! The rule defines registers and their join. Tombstones are recorded before they are written.
+//! Collisions and items from before the migration are reported to operators, and left alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -32,10 +32,10 @@ use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
 
-/// Targets that are written at the same time: enough to fill a group commit of the local store and
-/// to hide the latency of one write on AWS, few enough for the memory of 400 KB items.
+/// Targets that are written concurrently: enough to fill a group commit of the local store and to
+/// hide the latency of a write on AWS, few enough for the memory of 400 KB items.
 pub(super) const WRITES_AT_ONCE: usize = 64;
-/// The condition of a first write: nobody else was here, and this is newer.
+/// The condition of a first write: no item exists, or an older one of the same source.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
 
 /// The targets of migrations.
@@ -45,24 +45,24 @@ pub(crate) struct Targets {
     pub(super) control: Control,
     /// By name.
     migrations: BTreeMap<String, Arc<Migration>>,
-    /// The way there of those that go back, by name.
+    /// The forward directions of reverse migrations, by name.
     ways_there: BTreeMap<String, Arc<Migration>>,
     schemas: BTreeMap<String, KeySchema>,
     pub(super) retry: RetryPolicy,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 pub(super) enum Put {
     Written,
-    /// The guard did not hold; this stands there.
+    /// The guard did not hold; this is the current item.
     Stands(Option<Item>),
-    /// DynamoDB does not take the item, however often it is tried, such as one whose attribute has
-    /// not the type of an index key.
+    /// DynamoDB permanently refuses the item, for example because an attribute does not have the
+    /// type of an index key.
     Refused(String),
 }
 
 impl Targets {
-    /// The targets of migrations.
+    /// Returns the targets of migrations.
     pub(crate) fn new(control: Control, migrations: &[Arc<Migration>], retry: RetryPolicy) -> Self {
         let schemas = migrations.iter().flat_map(|migration| migration.schemas().clone()).collect();
         let migrations = migrations
@@ -73,7 +73,7 @@ impl Targets {
         Self { client: control.client.clone(), control, migrations, ways_there, schemas, retry }
     }
 
-    /// The same, where some of the migrations go back: these are the ways there.
+    /// Adds the forward directions of those migrations that are reverse ones.
     pub(crate) fn with_ways_there(self, ways_there: &[Arc<Migration>]) -> Self {
         let by_name = |there: &Arc<Migration>| (there.name().to_owned(), Arc::clone(there));
         Self { ways_there: ways_there.iter().map(by_name).collect(), ..self }
@@ -94,12 +94,12 @@ impl Targets {
         })
     }
 
-    /// A window for work on targets.
+    /// Returns a window for work on targets.
     pub(super) fn window(&self, extent: Extent) -> Window<'_> {
         Window::new(&self.control.throttling, extent)
     }
 
-    /// Makes a target know `said`. Answers whether anything had to be written.
+    /// Applies `said` to a target. Returns whether a write was necessary.
     pub(super) async fn join(
         &self,
         target: &Target,
@@ -107,9 +107,9 @@ impl Targets {
         window: &Window<'_>,
     ) -> Result<bool, Failure> {
         let key = self.key(target)?;
-        let mut failure = "others write this item all the time".to_owned();
+        let mut failure = "other writers keep changing this item".to_owned();
         let mut attempts = self.retry.attempts();
-        // What stands there, once the first request has found that out.
+        // The current item, once the first request has returned it.
         let mut standing: Option<Option<Item>> = None;
         let mut reads_first = window.reads_first();
         while attempts.next().await {
@@ -134,7 +134,7 @@ impl Targets {
                     return Ok(false);
                 }
                 Ok(Put::Stands(found)) => {
-                    // The first answer only tells what is there; it is no failed attempt.
+                    // The first answer only returns the current item; it is not a failed attempt.
                     if standing.is_none() {
                         attempts.restart();
                         if !reads_first {
@@ -146,7 +146,7 @@ impl Targets {
                 Err(Failure::Retry(reason)) => {
                     failure = reason;
                     window.wait_for_capacity(&mut attempts, throttled);
-                    // What has no capacity to be read may have some to be written.
+                    // A table without read capacity may have write capacity.
                     reads_first = false;
                 }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
@@ -155,7 +155,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// The usual case in one request: the target is not there, or older and of the same source.
+    /// Handles the usual case in one request: the target does not exist, or is older and of the
+    /// same source.
     async fn put_newer(
         &self,
         target: &Target,
@@ -181,8 +182,8 @@ impl Targets {
         self.put(target, key, said, NEWER, &names, &values).await
     }
 
-    /// Joins to what stands there and writes that, if it still stands there. `None`: it says all of
-    /// that already, or is not to be touched.
+    /// Joins effects with the current item and writes the result if the item is unchanged. Returns
+    /// `None` if the item contains all of them already, or must not be changed.
     async fn replace(
         &self,
         target: &Target,
@@ -222,15 +223,15 @@ impl Targets {
         self.put_over(target, key, &joined, found).await.map(Some)
     }
 
-    /// Whether a target is the writers' by now, so that what they put there is as it should be. All that
-    /// was to reach it before the switch has; what comes still is delivered late.
+    /// Returns whether writers own a target by now, so that their items are correct. All effects
+    /// from before the switch have arrived; later ones are redeliveries.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
         Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))
     }
 
-    /// What is known of an item without a mark on the way back: what its origins say that stand and do
-    /// not speak themselves.
+    /// Returns the registers of an item without a mark in the reverse direction: those of its
+    /// existing origins that have no effect of their own.
     async fn adopted(
         &self,
         target: &Target,
@@ -253,7 +254,7 @@ impl Targets {
         Ok(said_by_all(known))
     }
 
-    /// Puts an item if what was found still stands there.
+    /// Puts an item if the current one is unchanged.
     pub(super) async fn put_over(
         &self,
         target: &Target,
@@ -303,7 +304,7 @@ impl Targets {
         if let Some(PutItemError::ConditionalCheckFailedException(failed)) =
             error.as_service_error()
         {
-            // A store that does not hand the item back is asked for it.
+            // The store does not return the item with the failure, so it is read.
             return match failed.item() {
                 Some(item) => from_sdk_item(item.clone()).map(|item| Put::Stands(Some(item))),
                 None => self.read(target, key).await.map(Put::Stands),
@@ -330,7 +331,7 @@ impl Targets {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Writes the note of a tombstone, before the tombstone itself.
+    /// Records a tombstone, before the tombstone itself is written.
     pub(super) async fn note_tombstone(
         &self,
         target: &Target,
@@ -341,7 +342,7 @@ impl Targets {
         self.control.put(&Tombstone::new(migration, table, &key, stamp.as_str())).await
     }
 
-    /// Writes that a person must look at a target.
+    /// Records that an operator must check a target.
     pub(super) async fn note_problem(
         &self,
         kind: ProblemKind,
@@ -353,10 +354,10 @@ impl Targets {
         self.control.note_problem(kind, &target.migration, &target.table, &key, reason).await
     }
 
-    /// Makes every target know what is said about it, and answers for each whether it changed.
+    /// Applies effects to every target, and returns for each whether it changed.
     ///
-    /// Kinds of targets come one after the other. Each but the last has half of the time that is left,
-    /// so that one whose table is slow keeps none of the others from getting further.
+    /// Kinds of targets are processed one after the other. Each but the last has half of the
+    /// remaining time, so that a slow table does not block the others.
     pub(super) async fn join_all(
         &self,
         folded: Folded,
@@ -366,7 +367,7 @@ impl Targets {
         let Folded { registers, rewrites, assemblies, .. } = folded;
         let window = &self.window(extent);
         let share = |is_last: bool| if is_last { deadline } else { deadline.half_way() };
-        // A rewrite may need the time of an answer more than others do.
+        // A rewrite is the most likely to need time for an answer.
         let own = share(registers.is_empty() && assemblies.is_empty());
         let mut outcomes = self.settle_all(rewrites, window, own).await;
         let own = share(assemblies.is_empty());
@@ -385,7 +386,7 @@ impl Targets {
     }
 }
 
-/// What became of one target: its records count as applied if anything had to be written.
+/// Returns the outcome of one target: its records count as applied if a write was necessary.
 pub(super) fn outcome(
     table: &str,
     key: &impl Debug,
@@ -406,7 +407,7 @@ impl Executor for Targets {
     }
 }
 
-/// Reads items of a table by their keys, strongly consistent, by the JSON of their keys.
+/// Reads items of a table with strong consistency, by the JSON of their keys.
 pub(crate) async fn load_items(
     client: &Client,
     table: &str,
@@ -419,7 +420,7 @@ pub(crate) async fn load_items(
     let mut missing: Vec<Item> = unique.into_values().collect();
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
-    let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
+    let mut failure = "keys stay unprocessed; the table is throttled".to_owned();
     while !missing.is_empty() {
         if !attempts.next().await {
             return Err(Failure::Retry(failure));

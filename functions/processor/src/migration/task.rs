@@ -1,10 +1,10 @@
 //! Workers: a task is one segment of one table, scanned page by page for a slice of time.
 //!
-//! A worker takes the task's lease, works, and writes how far it came; that write is a record of
-//! the control table's stream, which invokes the next worker. If it dies, its record is delivered
-//! again, and the slice is done again from where the last one ended: what is stated twice changes
-//! nothing. Two workers on one task do no harm either: the revision lets only one write how far
-//! it came, and who cannot renew the lease ends the slice and notes nothing of it.
+//! A worker leases the task, processes it, and saves its progress; that write is a record of the
+//! control table's stream, which invokes the next worker. If a worker crashes, its record is
+//! redelivered and the slice is repeated from the end of the last one; effects are idempotent. Two
+//! workers on one task are safe too: the revision lets only one save its progress, and a worker
+//! that cannot renew the lease ends the slice without saving.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,37 +32,38 @@ use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::direct::{UnreadPage, answered, unreadable};
 use crate::tables::dynamodb::request_failure;
 
-/// How long a worker works before it writes how far it came. What a killed worker has done in it
-/// is done again, and progress is seen so often.
+/// Time between two saves of a worker's progress. A killed worker's slice is repeated, and progress
+/// becomes visible at this interval.
 pub(super) const SLICE: Duration = Duration::from_secs(2);
-/// Shortest wait before a task that cannot be worked on is looked at again. An answer at once would be
-/// followed by the next delivery at once, thousands of them in an hour.
+/// Minimum wait before a task that cannot be processed is checked again. An immediate answer would
+/// cause an immediate redelivery, thousands of times per hour.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-/// Longest wait: a migration that may go on, or was paused or stopped, shows so late.
+/// Maximum wait: the delay until a worker notices that a migration may continue, or was paused or
+/// stopped.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Items of a scan page: some hundred writes between two looks at the clock.
+/// Items of a scan page: some hundred writes between two checks of the clock.
 pub(super) const PAGE_ITEMS: u32 = 500;
-/// The writes at the same time for which that is so: with fewer, a page has fewer items.
+/// Concurrent writes for which that holds: with fewer, a page has fewer items.
 const PAGE_WIDTH: u32 = 64;
 /// Attempts to read one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 
-/// What a worker works with.
+/// The context of a worker.
 pub(crate) struct Worker<'w> {
     pub(crate) control: &'w Control,
     pub(crate) migration: Arc<Migration>,
-    /// The other direction, if the plan has a way back.
+    /// The other direction, if the plan has a reverse one.
     pub(crate) inverse: Option<Arc<Migration>>,
-    /// The migration was given up: marks of touches are only taken off.
+    /// Whether the migration was aborted: then marks of touches are only removed.
     pub(crate) clears: bool,
     pub(crate) targets: Targets,
 }
 
-/// Why a task is to be looked at again.
+/// Why a task must be checked again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Later {
     pub(crate) reason: String,
-    /// The time after which nothing holds it up any more, if that is known.
+    /// The time after which nothing blocks it any more, if known.
     pub(super) at_most: Option<Duration>,
 }
 
@@ -73,23 +74,23 @@ impl From<&str> for Later {
 }
 
 impl Later {
-    /// Whether another worker is all that it waits for.
+    /// Returns whether it waits only for another worker.
     pub(crate) fn is_of_a_lease(&self) -> bool {
         self.at_most.is_some()
     }
 
-    /// How long to wait within this invocation before the task is looked at again, which was done so
-    /// many times after its first look; none if it is to be delivered again. The longer it waited
-    /// already, the longer. What is left of the invocation then is at least what it waits, and a slice;
-    /// the shortest time-out that a plan may have has room for both.
+    /// Returns how long to wait within this invocation before the task is checked again, after
+    /// `again` earlier re-checks; `None` if its record must be redelivered. Each wait is longer
+    /// than the one before. The rest of the invocation is then at least the wait and a slice, which
+    /// fit into the shortest time-out of a plan.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
         let spare = remaining.saturating_sub(SLICE);
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
     }
 
-    /// How long to wait before the task has another record, when this invocation does no more for it: a
-    /// record at once would be followed by the next one at once. Where little time is left, the attempt
-    /// has taken it, which is a wait as well.
+    /// Returns how long to wait before the task is written for another record, if this invocation
+    /// cannot process it: an immediate record would cause the next one immediately. If little time
+    /// is left, the attempt has used it, which counts as a wait.
     pub(crate) fn wait_for_record(&self, again: u32, remaining: Duration) -> Duration {
         self.usual(again).min(remaining / 2)
     }
@@ -100,7 +101,7 @@ impl Later {
     }
 }
 
-/// Marks the task that a record offered as superseded.
+/// Marks the task in a record as superseded.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -113,14 +114,14 @@ pub(super) async fn supersede(control: &Control, offered: &Task) -> Result<(), F
             "task superseded"
         );
         task.supersede();
-        // A task that others change meanwhile has another record.
+        // A task that another writer changes meanwhile has another record.
         control.replace(task).await?;
     }
     Ok(())
 }
 
-/// Marks a task as superseded unless another worker has it: that worker may be repairing, and a switch waits
-/// for it. Returns why to check it again, if it has one.
+/// Marks a task as superseded unless another worker has it, because that worker may be repairing
+/// and a switch waits for it. Returns why to check it again, if a worker has it.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -137,18 +138,18 @@ pub(super) async fn supersede_when_free(
     Ok(later)
 }
 
-/// What a slice of work has done.
+/// The result of a slice of work.
 struct Slice {
-    /// The key after which the next one goes on.
+    /// The key after which the next one continues.
     cursor: Option<Item>,
     done: bool,
-    /// Items of the next page at most.
+    /// Upper bound of the next page's items.
     most: u32,
     tally: Tally,
     read: u64,
 }
 
-/// Returns the task after a slice of work: how far it came, for the worker that takes it next.
+/// Returns the task after a slice of work, with its progress for the next worker.
 fn given_back(mut task: Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Task {
     task.succeed((*most < PAGE_ITEMS).then_some(*most));
     task.cursor = cursor.as_ref().map(item_to_string);
@@ -157,16 +158,16 @@ fn given_back(mut task: Task, Slice { cursor, done, most, tally, .. }: &Slice) -
     task
 }
 
-/// Returns the key after which a task's scan goes on.
+/// Returns the key after which a task's scan continues.
 fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     task.cursor.as_deref().map(item_from_str).transpose().map_err(|error| {
         Failure::Fatal(format!("the cursor of `{}` is damaged: {error}", task.name()))
     })
 }
 
-/// Items of a page at most, after one of so many: half of them if it could not be done, and more again
-/// after each that fits into a slice. One that takes longer, and may be almost too much for an
-/// invocation, stays as large as it is.
+/// Returns the upper bound of the next page after one of `most` items: half after a failure, and
+/// more again after each that fits into a slice. After a page that takes longer, and may almost
+/// exceed an invocation, it stays the same.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
@@ -191,11 +192,11 @@ fn tell(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
 }
 
 impl Worker<'_> {
-    /// Works on a leased task for a slice of time, and writes how far it came. A page may take as long
+    /// Processes a leased task for a slice of time, and saves the progress. A page may take as long
     /// as the invocation, so the lease is renewed meanwhile.
     ///
     /// # Errors
-    /// When a page could be neither read nor done, or the lease could not be renewed.
+    /// When a page could not be read or processed, or the lease could not be renewed.
     pub(crate) async fn work(
         &self,
         task: &Task,
@@ -206,7 +207,7 @@ impl Worker<'_> {
         let slice = Box::pin(self.slice(task, pace, deadline));
         let Some((slice, task)) = while_held(self.control, task, slice).await? else {
             let (migration, entry) = (&task.migration, task.name());
-            info!(function = "migration", migration, entry, "task taken by another");
+            info!(function = "migration", migration, entry, "another worker has the task");
             return Ok(());
         };
         let slice = slice?;
@@ -215,7 +216,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Works on a task for a slice of time.
+    /// Processes a task for a slice of time.
     async fn slice(&self, task: &Task, pace: &Pace, deadline: Deadline) -> Result<Slice, Stuck> {
         let started = Instant::now();
         let mut tally = Tally::default();
@@ -233,14 +234,14 @@ impl Worker<'_> {
                 Ok(page) => page,
                 Err(failure) if cursor == begin => return Err(failure.into()),
                 Err(failure) => {
-                    // What was done before this page is kept.
-                    info!(function = "migration", reason = %failure, "page later");
+                    // The progress before this page is kept.
+                    info!(function = "migration", reason = %failure, "page postponed");
                     break false;
                 }
             };
             read += page.len() as u64;
             let begun = Instant::now();
-            // What is counted of a page that fails is counted when it is done again.
+            // The counts of a failed page are dropped, because it is repeated.
             let mut of_page = Tally::default();
             let work = deadline.limit(self.do_page(task, &page, &mut of_page, deadline));
             let after = page.next.as_ref().filter(|_| started.elapsed() < SLICE);
@@ -253,8 +254,8 @@ impl Worker<'_> {
                 if cursor == begin {
                     return Err(Stuck { failure, page: Some(most) });
                 }
-                // What was done before this page is kept.
-                info!(function = "migration", reason = %failure, "page later");
+                // The progress before this page is kept.
+                info!(function = "migration", reason = %failure, "page postponed");
                 read -= page.len() as u64;
                 break false;
             }
@@ -267,7 +268,7 @@ impl Worker<'_> {
             if cursor.is_none() {
                 break true;
             }
-            // A page that was read ahead is done in any case, as it is paid for.
+            // A page that was read ahead is always processed, as it is paid for.
             if (started.elapsed() >= SLICE && ahead.is_none()) || deadline.is_over() {
                 break false;
             }
@@ -330,7 +331,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What must become true because an item was read; nothing of one that cannot be transformed.
+    /// Returns the effects of an item that was read; none for one that cannot be transformed.
     fn state(&self, task: &Task, item: &Item, tally: &mut Tally) -> Vec<Effect> {
         self.migration.backfill(&task.table, item).unwrap_or_else(|refusal| {
             let key = self.migration.source_item(&task.table, item);
@@ -341,8 +342,8 @@ impl Worker<'_> {
         })
     }
 
-    /// Reads a page of the task's segment, strongly consistent: what was acknowledged before the
-    /// read is seen.
+    /// Reads a page of the task's segment with strong consistency: every write acknowledged before
+    /// the read is visible.
     async fn page(
         &self,
         task: &Task,
@@ -350,7 +351,7 @@ impl Worker<'_> {
         pace: &Pace,
         most: u32,
     ) -> Result<UnreadPage, Failure> {
-        // Few writes at the same time are few in a slice, and a page is done whole.
+        // With few concurrent writes a slice writes few items, and a page is processed whole.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * u32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let items = pace.page_items(items.min(most));
@@ -365,9 +366,9 @@ impl Worker<'_> {
         Err(Failure::Retry(failure))
     }
 
-    /// The next page of a backfill, which is read while one is written: what it read too early, the
-    /// stream says again. A check compares what it reads at once. A failure shows when the page is
-    /// read in its turn.
+    /// Reads the next page of a backfill while one is written; the stream delivers later changes of
+    /// what it read too early. A check compares what it reads immediately, so it does not read
+    /// ahead. A failure is reported when the page's turn comes.
     async fn ahead(
         &self,
         task: &Task,
@@ -380,7 +381,7 @@ impl Worker<'_> {
         deadline.limit(self.page(task, Some(after), pace, most)).await.ok()
     }
 
-    /// The direction that is not the task's own, for checks of the way back.
+    /// Returns the direction opposite to the task's, for checks of the reverse direction.
     pub(crate) fn inverse(&self) -> Option<&Migration> {
         self.inverse.as_deref()
     }
@@ -392,7 +393,7 @@ async fn page(
     after: Option<&Item>,
     items: u32,
 ) -> Result<UnreadPage, Failure> {
-    // The SDK's numbers have a sign.
+    // The SDK's numbers are signed.
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     let (direct, answer) = answered(|| ScanOutput::builder().build());
     client
@@ -432,7 +433,7 @@ mod tests {
             assert!(all.len() < 50 && left < 2 * SLICE, "{all:?}");
             assert_eq!(all[..3], waits.map(Duration::from_millis));
         }
-        // What is left of the shortest time-out that a plan may have.
+        // The rest of the shortest time-out that a plan may have.
         for (left, wait) in [(4_000, Some(1_000)), (3_000, Some(1_000)), (2_999, None)] {
             let wait = wait.map(Duration::from_millis);
             assert_eq!(lagging.wait(0, Duration::from_millis(left)), wait);

@@ -15,7 +15,8 @@ use crate::event::{Event, decode};
 use crate::object_store::in_memory::InMemoryObjectStore;
 use crate::tables::scripted::{SECOND, endpoint, serve_as};
 
-/// What the function answers to a batch of one record, over a table that answers as `decide` does.
+/// Returns the function's answer to a batch of one record, over a table that answers as `decide`
+/// does.
 async fn begun(
     record: &Value,
     deadline: Deadline,
@@ -53,7 +54,7 @@ fn record(table: &str, image: &Value) -> Value {
     })
 }
 
-/// The answer to a read of an entry.
+/// Returns the answer to a read of an entry.
 fn item(entry: &impl Entry) -> Value {
     json!({"Item": json_of(entry)})
 }
@@ -62,7 +63,7 @@ fn plan_entry(migration: &str, plan: &str) -> PlanEntry {
     PlanEntry { migration: migration.to_owned(), revision: 1, plan: plan.to_owned() }
 }
 
-/// The entry of active migrations with one that goes forward.
+/// Returns the entry of active migrations with one in the forward direction.
 fn active(migration: &str, plan: &str) -> Active {
     let (direction, fingerprint) = (Direction::Forward, Plan::fingerprint(plan));
     let active = [(migration.to_owned(), Followed { direction, fingerprint, since: 0 })].into();
@@ -71,7 +72,7 @@ fn active(migration: &str, plan: &str) -> Active {
 
 #[tokio::test]
 async fn a_task_that_another_worker_has_is_looked_at_again_before_it_is_answered() {
-    // Another worker has it for a moment yet.
+    // Another worker still has it for a moment.
     let task = Task { revision: 4, ..Task::new("m", 1, Work::CheckSource, "src") };
     let mut leased = task.clone();
     leased.lease("other", lease::now_ms() + 60_000);
@@ -127,13 +128,13 @@ async fn a_table_of_a_plan_that_the_role_may_not_read_is_told_with_its_migration
                 assert!(reason.starts_with(told), "{reason}");
                 assert!(!reason.contains("CONTROL_TABLE"), "{reason}");
             }
-            // It holds up no table that it does not read.
+            // It does not block a table that it does not read.
             other => assert!(other.is_ok() && !is_read, "{table}: {other:?}"),
         }
     }
 }
 
-/// A plan that splits the documents of `src` into parts in `tgt`, with its way back.
+/// Returns a reversible plan that splits the documents of `src` into parts in `tgt`.
 fn split_plan() -> String {
     let made = |to: &str, key: Value| json!({"to": to, "transform": ".", "key": key});
     let split = json!({
@@ -151,8 +152,8 @@ fn split_plan() -> String {
     plan.to_string()
 }
 
-/// A plan that moves the items of `src` to `tgt`, with its way back. Of both, an item whose `v` is no
-/// number cannot be transformed.
+/// Returns a reversible plan that moves the items of `src` to `tgt`. In both directions, an item
+/// whose `v` is not a number cannot be transformed.
 fn moved_plan() -> String {
     let made = |to: &str, transform: &str, key: Value| json!({"to": to, "transform": transform, "key": key});
     let there = made("tgt", "{id, v: (.v | tonumber)}", json!({"pk": "D#{id}", "sk": "S"}));
@@ -170,23 +171,23 @@ fn split_task(work: Work, table: &str, run: u64) -> Task {
     task_of(&split_plan(), work, table, run)
 }
 
-/// A task of a plan.
+/// Returns a task of a plan.
 fn task_of(plan: &str, work: Work, table: &str, run: u64) -> Task {
     let fingerprint = Plan::fingerprint(plan);
     Task { revision: 1, fingerprint, repairs: true, ..Task::new("m", run, work, table) }
 }
 
-/// The state of a migration in a phase, whose last run has a number.
+/// Returns the state of a migration in a phase, with the number of its last run.
 fn state(phase: Phase, run: u64) -> State {
     State { revision: 1, phase, run, ..State::new("m") }
 }
 
-/// The state of a migration that copied all, whose last run has a number.
+/// Returns the state of a migration that copied all, with the number of its last run.
 fn tailing(run: u64) -> State {
     State { rate: 100, ..state(Phase::Tailing, run) }
 }
 
-/// The same of the plan that splits, in a migration whose last run has a number.
+/// Calls `worked_in` for the plan that splits, in a migration with the number of its last run.
 async fn worked(
     task: Task,
     last_run: u64,
@@ -195,9 +196,9 @@ async fn worked(
     worked_in(&split_plan(), &tailing(last_run), task, tables).await
 }
 
-/// Works on a task of a plan in a migration in a state: what becomes of its entry, the other entries
-/// that were written, and how many records are to be delivered again. `tables` answers what is not the
-/// control table's.
+/// Processes a task of a plan in a migration in a state. Returns its entry, the other entries
+/// written, and the number of records to redeliver. `tables` answers for all tables except the
+/// control table.
 async fn worked_in(
     plan: &str,
     state: &State,
@@ -261,7 +262,7 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
     profile["id"] = json!({"S": "1"});
     profile["_weir"] = mark;
     let foreign = part("D#1", "PLOT#9");
-    // The comparison of the sources finds it where the document has a part.
+    // The comparison of the sources finds it, because the document has a part there.
     let in_the_way = part("D#1", "PLOT");
     let elsewhere = part("OTHER", "PLOT#9");
     let mut asked = Vec::new();
@@ -287,7 +288,7 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
     assert_eq!((task.counts["occupied"], task.counts["foreign"]), (1, 1), "{task:?}");
     let told = task.samples.join(" ");
     assert!(told.contains("PLOT#9") && told.contains("delete or move it"), "{told}");
-    // It is repaired by nobody, and told of.
+    // It is reported, but not repaired.
     assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
     let noted: Vec<_> = notes.iter().map(|note| note["key"]["S"].as_str().unwrap()).collect();
     let key = |sk: &str| format!(r#"{{"pk":{{"S":"D#1"}},"sk":{{"S":"{sk}"}}}}"#);
@@ -310,7 +311,7 @@ async fn a_task_whose_table_is_gone_is_set_aside_and_holds_no_other_up() {
     assert_eq!((task.aside, task.done), (true, false));
     assert!(task.failing.as_ref().unwrap().contains("`tgt` does not exist"), "{task:?}");
     assert_eq!(task.owner, None, "{task:?}");
-    // The record of that note is no work; the one of a person who has it taken up again is.
+    // The record of that note needs no work; the record of `resume` does.
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (unchanged, _, left) = worked(task.clone(), 1, never).await;
     assert_eq!((&unchanged, left), (&task, 0));
@@ -349,7 +350,7 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
         // It has a later record.
         (Task { revision: 2, ..open.clone() }, true, 0),
         (held, false, 0),
-        // Whoever had it has died, and the task is free again.
+        // Its worker has crashed, and the task is free again.
         (left, true, 1),
     ] {
         let (listener, client) = endpoint().await;
@@ -386,7 +387,7 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
         let task = task_of(&moved_plan(), Work::CheckTarget, table, 1);
         Task { direction, repairs: false, ..task }
     };
-    // What stands in the table that is looked through, and in the one that it is from.
+    // The item in the table that is checked, and the one in its source table.
     let look = async |task: Task, stands: Value, origin: Option<Value>| {
         let table = task.table.clone();
         let (mut task, _, left) = worked_in(&moved_plan(), &tailing(1), task, |operation, body| {
@@ -418,7 +419,7 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
         look(back.clone(), source("1"), None),
         look(back, source("1"), Some(made)),
     );
-    // Said of the target, so that it is told where the source is gone before its own page is read.
+    // Reported for the target, because the source may be deleted before its own page is read.
     assert_eq!(bad.0, one("refused"), "{bad:?}");
     assert!(bad.1.contains("refused: tgt ") && bad.1.contains("from src|"), "{bad:?}");
     assert_eq!(back_bad.0, one("refused"), "{back_bad:?}");
@@ -444,7 +445,7 @@ async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
         }
         match operation {
             "describetable" => ("200 OK", json!({})),
-            // The first page is written, the second one is not.
+            // The first page is written, the second is not.
             _ if body.to_string().contains("D#1") => ("200 OK", json!({"Responses": [{}]})),
             _ => ("400 Bad Request", error("ItemCollectionSizeLimitExceededException")),
         }
@@ -460,7 +461,7 @@ async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
     let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
     old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
     let mut stands: Option<Value> = None;
-    // The first host applies a record, another one reads it later, a third one cannot write.
+    // The first host applies a record, another reads it later, a third cannot write.
     for (age, is_broken, is_noted) in
         [(300, false, true), (300, false, false), (300, true, true), (30, true, false)]
     {
@@ -500,7 +501,8 @@ async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
 
 #[tokio::test]
 async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
-    // The targets are followed before the way back is in use; another table is of no migration.
+    // The targets are followed before the reverse direction is used; another table is of no
+    // migration.
     for (table, is_noted) in [("tgt", true), ("other", false)] {
         let mut notes = Vec::new();
         let deadline = Deadline::after(Duration::from_secs(60));
@@ -520,7 +522,7 @@ async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
             },
         });
         assert_eq!(answer.await.unwrap().batch_item_failures.len(), 0, "{table}");
-        // The client tries some of them again.
+        // The client retries some of them.
         notes.dedup();
         let expected: &[&str] = if is_noted { &["FOLLOWED#tgt"] } else { &[] };
         assert_eq!(notes, expected, "{table}");
@@ -546,7 +548,7 @@ async fn no_task_outlives_its_migration() {
         let (task, _, left) = worked_in(&moved_plan(), &state, task, never).await;
         assert_eq!((task.done, task.superseded, left), (true, true, 0), "{state:?}");
     }
-    // Marks that are left to take off after a way back still are.
+    // Marks left after a reverse migration must still be removed.
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
     let unswept = State { unswept: true, ..state(Phase::Reverted, 3) };
     let (task, ..) = worked_in(&moved_plan(), &unswept, unmark("src"), empty).await;

@@ -1,8 +1,8 @@
-//! What DynamoDB throttles, seen in every attempt of every request: the SDK repeats a throttled
-//! request by itself, and its caller never hears of it.
+//! Throttling by DynamoDB, observed in every attempt of every request: the SDK retries throttled
+//! requests itself without telling the caller.
 //!
-//! Backfills and batches make fewer writes at the same time while that is so. Who tells people is not
-//! known here.
+//! Backfills and batches reduce their concurrent writes while requests are throttled. Another
+//! module reports throttling to operators.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -15,24 +15,24 @@ use serde::Deserialize;
 
 use super::targets::WRITES_AT_ONCE;
 
-/// Writes that are made more at the same time after each page without throttling: all of them are
-/// again after some pages. A batch has pages of so many writes as are made at the same time.
+/// Increase of concurrent writes after each page without throttling: the maximum is reached again
+/// after some pages. A batch has pages of as many writes as are concurrent.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =
     ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"];
 
-/// What was throttled in this process so far.
+/// The throttling of this process so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Throttling(Arc<Mutex<Seen>>);
 
 #[derive(Debug)]
 struct Seen {
-    /// Attempts that were throttled.
+    /// Throttled attempts.
     attempts: u64,
-    /// By table, why: what nobody was told yet.
+    /// By table, why: not yet reported.
     untold: BTreeMap<String, String>,
-    /// Writes that are made at the same time.
+    /// Number of concurrent writes.
     width: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Seen {
     }
 }
 
-/// The members of an error's body that matter here.
+/// The relevant members of an error's body.
 #[derive(Deserialize)]
 struct ErrorBody {
     #[serde(rename = "__type", default)]
@@ -61,8 +61,8 @@ struct Reason {
     resource: String,
 }
 
-/// The table that an answer says to be throttled, and why, in words; none if it does not. The table is
-/// empty if the answer names none.
+/// Returns the throttled table that an answer names, and why, in words; `None` if the answer is
+/// another one. The table is empty if the answer names none.
 fn throttled(answer: &[u8]) -> Option<(String, String)> {
     let body: ErrorBody = serde_json::from_slice(answer).ok()?;
     let code = body.error_type.rsplit('#').next().unwrap_or_default();
@@ -88,23 +88,23 @@ impl Throttling {
         seen.untold.insert(table, why);
     }
 
-    /// Attempts that were throttled so far.
+    /// Returns the number of throttled attempts so far.
     pub(crate) fn attempts(&self) -> u64 {
         self.seen().attempts
     }
 
-    /// By table, why requests were throttled, since this was asked last.
+    /// Returns by table why requests were throttled since the last call.
     pub(crate) fn take_untold(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut self.seen().untold)
     }
 
-    /// Writes that are made at the same time now: at least one.
+    /// Returns the current number of concurrent writes: at least one.
     pub(crate) fn width(&self) -> usize {
         self.seen().width
     }
 
-    /// Adapts the number of writes at the same time after a page: half as many if attempts were
-    /// throttled since `attempts` was what [`Throttling::attempts`] gave, else some more.
+    /// Adapts the number of concurrent writes after a page: halves it if attempts were throttled
+    /// since [`Throttling::attempts`] returned `attempts`, else increases it.
     pub(crate) fn adapt(&self, attempts: u64) {
         let mut seen = self.seen();
         seen.width = if seen.attempts > attempts {
@@ -117,12 +117,12 @@ impl Throttling {
 
 #[cfg(test)]
 impl Throttling {
-    /// As it is after an attempt that was throttled.
+    /// Simulates a throttled attempt.
     pub(super) fn throttle(&self) {
         self.saw(String::new(), String::new());
     }
 
-    /// As it is after pages that left this many writes at the same time.
+    /// Returns the state after pages that left this many concurrent writes.
     pub(super) fn narrowed_to(width: usize) -> Self {
         Self(Arc::new(Mutex::new(Seen { width, ..Seen::default() })))
     }

@@ -1,10 +1,10 @@
-//! The backfill by touching: each source item gets a mark and loses it again, and so comes through the
-//! stream with the stamp of its place there. Nothing is stated as of before the stream.
+//! The backfill by touching: each source item gets a mark and loses it again, and so appears in the
+//! stream with a stamp of its position there. No effect is dated before the stream.
 //!
-//! The mark is taken off in the same page. A worker that dies in between leaves marks in the slice
-//! that is done again; what is touched twice is stated twice, which changes nothing. An item that is
-//! gone stays gone. Marks that are left all the same, such as where a writer put an item back that it
-//! had read with its mark, are taken off when the migration ends.
+//! The mark is removed in the same page. A worker that crashes in between leaves marks in the slice
+//! that is repeated; touching an item twice is idempotent. A deleted item stays deleted. Marks that
+//! remain are removed when the migration ends, such as after a writer put an item back that it had
+//! read with its mark.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -23,12 +23,13 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
 
-/// What became of an item.
+/// The outcome of an item.
 enum Touched {
     Done,
-    /// It is gone, or its mark is, or nothing becomes of it.
+    /// The item or its mark is gone, or the plan produces nothing from it.
     Gone,
-    /// It cannot be transformed, or DynamoDB does not take it, such as one that has no room for the mark.
+    /// It cannot be transformed, or DynamoDB refuses it, for example because there is no room for
+    /// the mark.
     Refused(String),
 }
 
@@ -37,12 +38,12 @@ struct Update<'u> {
     expression: &'static str,
     condition: &'static str,
     names: &'u [(&'u str, &'u str)],
-    /// Whose mark it is.
+    /// The migration that owns the mark.
     of: &'u str,
 }
 
-/// Touches the items of a page of which the plan makes something; only takes marks off if the migration
-/// was given up.
+/// Touches the items of a page from which the plan produces something; only removes marks if the
+/// migration was aborted.
 pub(super) async fn touch(
     worker: &Worker<'_>,
     task: &Task,
@@ -50,7 +51,7 @@ pub(super) async fn touch(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    // A tombstone of another migration is no item.
+    // A tombstone of another migration does not count as an item.
     let items = items.iter().filter(|item| visible(item, schema).is_some());
     let touches: Vec<_> = items
         .map(|item| async move {
@@ -82,9 +83,9 @@ pub(super) async fn touch(
     Ok(())
 }
 
-/// Takes the marks of touches off the items of a page, those of this migration and those of a cut-over
-/// whose command was killed. Each goes only as it was read, so no write is lost; nobody needs it any
-/// more, as the record of the write that put it on has said all.
+/// Removes the marks of touches from the items of a page: those of this migration, and those of a
+/// cut-over whose command was killed. Each is removed only if it is unchanged, so no write is lost.
+/// The mark is no longer needed, because its write has already put the item into the stream.
 pub(super) async fn clear_left(
     worker: &Worker<'_>,
     task: &Task,
@@ -109,8 +110,8 @@ pub(super) async fn clear_left(
     Ok(())
 }
 
-/// Puts the mark on an item. One of which nothing becomes has nothing to say, whoever made it, and is
-/// left alone: a later version that has is written behind the fence, so its own record says it.
+/// Puts the mark on an item. An item from which the plan produces nothing needs no mark; if a later
+/// version of it does, that version is written after the fence and has a record of its own.
 async fn mark(
     worker: &Worker<'_>,
     table: &str,

@@ -1,8 +1,8 @@
-//! A window over the targets of a batch or of a page: they are worked on in the order of their
-//! records, so many at the same time as the throttling allows at each moment.
+//! A window over the targets of a batch or of a page: processes them in the order of their records,
+//! with as much concurrency as the throttling currently allows.
 //!
-//! What is done with a target is not known here. Which are ahead of others matters, because whatever
-//! a batch has not done by its end begins at the first target that is left.
+//! The module does not know what is done with a target. The order matters, because the rest of a
+//! batch begins at the first unfinished target.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,26 +14,26 @@ use super::throttling::Throttling;
 use crate::back_off::Attempts;
 use crate::frame::TargetOutcome;
 
-/// What targets are worked on for.
+/// The kind of work on targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// A batch of a stream. Nothing else makes it smaller than what it got done, so it waits for
-    /// capacity until its deadline, and adapts the number of writes at the same time by itself.
+    /// A batch of a stream. Only progress makes it smaller, so it waits for capacity until its
+    /// deadline, and adapts the number of concurrent writes itself.
     Batch,
-    /// A page of a task, whose worker adapts that number, and the page with it, between two pages.
+    /// A page of a task, whose worker adapts that number, and the page, between two pages.
     Page,
-    /// A target by itself.
+    /// A single target.
     One,
 }
 
-/// What those that are worked on together know of each other.
+/// State shared by the targets of a window.
 #[derive(Debug)]
 pub(super) struct Window<'t> {
     throttling: &'t Throttling,
     extent: Extent,
-    /// Attempts that had been throttled when it began.
+    /// Number of throttled attempts when it began.
     throttled: u64,
-    /// A target was met that was not as a first write takes it to be.
+    /// Whether a target differed from what a first write expects.
     has_met_others: AtomicBool,
 }
 
@@ -43,19 +43,20 @@ impl<'t> Window<'t> {
         Self { throttling, extent, throttled, has_met_others: AtomicBool::new(false) }
     }
 
-    /// How many are worked on at the same time now.
+    /// Returns the current number of concurrent targets.
     pub(super) fn width(&self) -> usize {
         self.throttling.width()
     }
 
-    /// Notes a target that was not as a first write takes it to be: the batch may have come before.
+    /// Records a target that differed from what a first write expects: the batch may be a
+    /// redelivery.
     pub(super) fn met_another(&self) {
         self.has_met_others.store(true, Ordering::Relaxed);
     }
 
-    /// Whether targets are read before they are written. A write whose condition fails costs what a
-    /// write costs, so a batch that comes again would spend on what it did before all that a slow
-    /// table gives. While nothing is in the way, the read would be a request more for each target.
+    /// Returns whether targets are read before they are written. A write whose condition fails
+    /// costs as much as a write, so a redelivered batch would spend a slow table's capacity on what
+    /// it did before. As long as targets do not exist, the read would be an extra request.
     pub(super) fn reads_first(&self) -> bool {
         self.extent != Extent::One
             && (self.has_met_others.load(Ordering::Relaxed)
@@ -63,21 +64,21 @@ impl<'t> Window<'t> {
                 || self.throttling.width() < WRITES_AT_ONCE)
     }
 
-    /// Allows one more attempt if the last one was throttled, before which there had been `throttled`
-    /// throttled attempts. A target that gave up would leave its capacity to those behind it, and the
-    /// batch would come again as long as it is. The deadline of the batch ends it.
+    /// Allows one more attempt if the last one was throttled; `throttled` is the number of
+    /// throttled attempts before it. A target that failed would leave its capacity to later ones,
+    /// and the batch would be redelivered at the same length. The batch's deadline is the bound.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {
         if self.extent == Extent::Batch && self.throttling.attempts() > throttled {
             attempts.allow_one_more();
         }
     }
 
-    /// Attempts that were throttled so far.
+    /// Returns the number of throttled attempts so far.
     pub(super) fn throttled(&self) -> u64 {
         self.throttling.attempts()
     }
 
-    /// Does all of `work`, beginning in its order. What has not begun is not made before: each takes
+    /// Runs all of `work`, starting in order. Futures are created only when they start: each takes
     /// several kilobytes, and a batch has thousands.
     pub(super) async fn run<F: Future<Output = TargetOutcome>>(
         &self,
@@ -92,10 +93,10 @@ impl<'t> Window<'t> {
                 running.push(next);
             }
             let Some(outcome) = running.next().await else { return outcomes };
-            // What the deadline ends says nothing of the throttling.
+            // Targets that the deadline ends do not tell about throttling.
             done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
-            // As often as a page of so many writes would end.
+            // As often as a page of this many writes would end.
             if self.extent == Extent::Batch && done >= self.width() {
                 self.throttling.adapt(throttled);
                 (throttled, done) = (self.throttling.attempts(), 0);
@@ -110,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs 300 that each take some turns; gives the order in which they began, and the most that
-    /// were under way at each beginning.
+    /// Runs 300 futures that each take some polls. Returns the order in which they began, and the
+    /// maximum that ran at each start.
     async fn run(throttling: &Throttling, extent: Extent) -> (Vec<usize>, Vec<usize>) {
         let window = Window::new(throttling, extent);
         let begun = Mutex::new((Vec::new(), Vec::new(), 0_usize));

@@ -1,6 +1,6 @@
-//! An object store in memory that fails, delays and lets others in between, by a seed.
+//! An object store in memory that fails, delays and interleaves requests, depending on a seed.
 //!
-//! For tests: what it may do to a writer is what S3 may do.
+//! For tests: it does to a writer only what S3 may do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,26 +12,26 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Objects in one page of a listing unless it is said: few, so that listings have several.
+/// Default of objects in one page of a listing: few, so that listings have several pages.
 const PAGE_OBJECTS: usize = 7;
 
-/// Out of 100 requests, how many have which fate.
+/// Percentages of requests by fate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// Fail without effect.
     pub(crate) lost: u64,
-    /// A put takes effect and fails all the same.
+    /// A put takes effect, but fails.
     pub(crate) unanswered: u64,
     /// A put, a replacement or a removal is answered with 409, without effect.
     pub(crate) contended: u64,
-    /// Each page of a listing comes behind one without an object, of all requests.
+    /// Whether each page of a listing follows one without an object, for all requests.
     pub(crate) empty_pages: bool,
-    /// Objects in one page of a listing, of all requests; 0 for a few.
+    /// Objects in one page of a listing, for all requests; 0 means the default.
     pub(crate) page_objects: usize,
 }
 
 impl Faults {
-    /// Whether a request that was not lost has this fate.
+    /// Returns whether a request that was not lost has this fate.
     fn is_contended(self, fate: u64) -> bool {
         (self.unanswered..self.unanswered + self.contended).contains(&fate)
     }
@@ -47,24 +47,24 @@ struct Object {
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Object>,
-    /// Contents that were replaced or removed, as a versioned bucket keeps them.
+    /// Noncurrent versions of objects, as a versioned bucket keeps them.
     earlier: Vec<(String, Bytes)>,
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
     /// The names and the sizes of contents that were sent, also where nothing was put.
     sent: Vec<(String, usize)>,
-    /// How many objects were asked for.
+    /// Number of gets.
     gets: usize,
-    /// How many of them are under way, and were at most.
+    /// Number of gets in flight, and its maximum.
     gets_under_way: usize,
     gets_at_once: usize,
-    /// Objects whose next change is not made, and is said to be stale.
+    /// Objects whose next change has no effect and is answered as stale.
     refused: BTreeSet<String>,
-    /// The beginning of names that are not listed now.
+    /// Prefix of names that are currently not listed.
     unlisted: Option<String>,
-    /// Prefixes and places of pages that came empty, and come with objects when they are asked for
-    /// again.
+    /// Prefixes and positions of pages that were returned empty, and have objects when they are
+    /// requested again.
     came_empty: BTreeSet<(String, String)>,
 }
 
@@ -87,20 +87,20 @@ impl InMemoryObjectStore {
         objects.map(|(name, object)| (name.clone(), object.content.clone())).collect()
     }
 
-    /// What the bucket keeps of earlier contents.
+    /// Returns the noncurrent versions in the bucket.
     pub(crate) fn earlier(&self) -> Vec<(String, Bytes)> {
         self.state.lock().unwrap().earlier.clone()
     }
 
-    /// The sizes of contents that were sent for objects whose names begin so, also where nothing was
-    /// put.
+    /// Returns the sizes of contents that were sent for objects with this prefix, also where
+    /// nothing was put.
     pub(crate) fn sent(&self, prefix: &str) -> Vec<(String, usize)> {
         let mut sent = self.state.lock().unwrap().sent.clone();
         sent.retain(|(name, _)| name.starts_with(prefix));
         sent
     }
 
-    /// The time of the store's clock, in seconds since 1970.
+    /// Returns the time of the store's clock, in seconds since 1970.
     pub(crate) fn now_seconds(&self) -> u64 {
         self.state.lock().unwrap().now_seconds
     }
@@ -109,7 +109,7 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().now_seconds += seconds;
     }
 
-    /// How many objects were asked for up to now.
+    /// Returns the number of gets so far.
     pub(crate) fn gets(&self) -> usize {
         self.state.lock().unwrap().gets
     }
@@ -118,7 +118,7 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().gets_at_once = 0;
     }
 
-    /// How many objects were asked for at the same time at most.
+    /// Returns the maximum of concurrent gets.
     pub(crate) fn gets_at_once(&self) -> usize {
         self.state.lock().unwrap().gets_at_once
     }
@@ -127,17 +127,17 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().missing_bucket = true;
     }
 
-    /// Lets listings of such names fail, or no longer.
+    /// Makes listings of such names fail, or succeed again.
     pub(crate) fn refuse_listings(&self, prefix: Option<&str>) {
         self.state.lock().unwrap().unlisted = prefix.map(str::to_owned);
     }
 
-    /// Makes the next change of this object answer that it is another one by now, which it is not.
+    /// Answers the next change of this object as if it had changed.
     pub(crate) fn refuse_once(&self, name: &str) {
         self.state.lock().unwrap().refused.insert(name.to_owned());
     }
 
-    /// Fails when a change with this fate comes to nothing because of other requests.
+    /// Fails if a change with this fate conflicts with other requests.
     fn conflict(&self, fate: u64) -> Result<(), Failure> {
         if self.faults.is_contended(fate) {
             return Err(Failure::Retry("409 ConditionalRequestConflict".to_owned()));
@@ -170,7 +170,7 @@ impl InMemoryObjectStore {
     }
 }
 
-/// A get that is under way, until it ends or is given up.
+/// A get in flight, until it ends or is cancelled.
 struct Get<'s>(&'s Mutex<State>);
 
 impl<'s> Get<'s> {

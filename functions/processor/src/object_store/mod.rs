@@ -1,7 +1,7 @@
-//! What the functions need of an object store: list, get, and put if nothing is there.
+//! The interface of an object store: list, get, and put if absent.
 //!
-//! Through [`ObjectStore`] no object is ever overwritten or removed; only who keeps the archive in
-//! shape gets an [`ObjectMaintenance`], which does so if the object is still the one that was read.
+//! [`ObjectStore`] never overwrites or removes an object. Only compaction and erasure get an
+//! [`ObjectMaintenance`], which does so if the object is unchanged since it was read.
 
 #[cfg(test)]
 pub(crate) mod in_memory;
@@ -11,8 +11,8 @@ use bytes::Bytes;
 
 use crate::failure::Failure;
 
-/// Pages of one listing at most: it is of an hour, which has sixty buckets of at most 99,999 parts,
-/// 1,000 a page. Whoever looks at more takes one page after the other.
+/// Upper bound of pages of one listing: it is of an hour, which has sixty buckets of at most 99,999
+/// parts, 1,000 per page. Larger listings are processed page by page.
 const LIST_PAGES_MAX: usize = 6_000;
 
 /// An object in a listing.
@@ -31,49 +31,49 @@ pub struct ObjectEntry {
 /// Some of the objects of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The objects, in the order of their names. There may be none although others come behind.
+    /// The objects, in the order of their names. May be empty although others follow.
     pub entries: Vec<ObjectEntry>,
     /// The name after which the next page begins; `None` if this is the last one.
     pub after: Option<String>,
 }
 
-/// What was forgotten of objects' earlier contents.
+/// The result of removing noncurrent versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// How many contents.
+    /// Number of versions removed.
     pub contents: usize,
-    /// The name after which it goes on; `None` if there is nothing left.
+    /// The name after which to continue; `None` if nothing is left.
     pub after: Option<String>,
 }
 
-/// What became of a put.
+/// The outcome of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     /// The object is new.
     Created {
-        /// Its entity tag, if the store told it.
+        /// Its entity tag, if the store returned it.
         entity_tag: Option<String>,
     },
-    /// An object of that name was there; nothing was written.
+    /// An object of that name exists; nothing was written.
     Exists,
-    /// Somebody else is writing it just now; whether it will be there is not known.
+    /// Another request is writing it; whether it will exist is unknown.
     Contended,
 }
 
-/// What became of a change to an object that was read before.
+/// The outcome of a change to an object that was read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeOutcome {
     /// It was made.
     Made,
-    /// The object is another one by now, or gone; nothing was changed. Or this very change was made
-    /// by a request whose answer did not arrive.
+    /// The object has changed or is gone; nothing was written. Or a request whose answer was lost
+    /// made this very change.
     Stale,
 }
 
 /// A store whose objects can be changed and removed.
 pub trait ObjectMaintenance: ObjectStore {
-    /// Gives an object other content if it still has the entity tag. That others are changing it at
-    /// the same time is a failure that a retry may help: whether they will is not known.
+    /// Replaces an object's content if it still has the entity tag. A concurrent change is a
+    /// failure that a retry may help, because its outcome is unknown.
     fn replace(
         &self,
         name: &str,
@@ -89,9 +89,8 @@ pub trait ObjectMaintenance: ObjectStore {
         entity_tag: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes some of what a versioned bucket keeps of the earlier contents of objects whose names
-    /// begin with `prefix` and come after `after`, also of objects that are gone. Nothing where the
-    /// bucket keeps none.
+    /// Removes some noncurrent versions of objects whose names begin with `prefix` and come after
+    /// `after`, also of deleted objects. Does nothing if the bucket keeps none.
     fn forget_earlier(
         &self,
         prefix: &str,
@@ -99,15 +98,15 @@ pub trait ObjectMaintenance: ObjectStore {
     ) -> impl Future<Output = Result<Forgotten, Failure>> + Send;
 }
 
-/// A store of named objects with conditional put. Listings show every object whose put has been
-/// answered (S3 is strongly consistent since 2020).
+/// A store of named objects with conditional put. Listings show every object whose put was answered
+/// (S3 is strongly consistent since 2020).
 pub trait ObjectStore: Send + Sync {
-    /// The next objects whose names begin with `prefix` and come after `after`; at the beginning
-    /// that is empty.
+    /// Returns the next objects whose names begin with `prefix` and come after `after`, which is
+    /// empty at the start.
     fn page(&self, prefix: &str, after: &str)
     -> impl Future<Output = Result<Page, Failure>> + Send;
 
-    /// All objects whose names begin with `prefix`, in the order of their names.
+    /// Returns all objects whose names begin with `prefix`, in the order of their names.
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<ObjectEntry>, Failure>> + Send {
         async move {
             let (mut entries, mut after) = (Vec::new(), String::new());
@@ -118,19 +117,19 @@ pub trait ObjectStore: Send + Sync {
                 after = next;
             }
             Err(Failure::Fatal(format!(
-                "there are more than {LIST_PAGES_MAX} pages of objects under `{prefix}`; move away what the archive did not write"
+                "there are more than {LIST_PAGES_MAX} pages of objects under `{prefix}`; move objects that the archive did not write elsewhere"
             )))
         }
     }
 
-    /// What stands in the names of objects after `prefix`, up to and with the next `/`: its
-    /// folders, each once.
+    /// Returns the folders under `prefix`, each once: the text in the names of objects after it, up
+    /// to and including the next `/`.
     fn folders(&self, prefix: &str) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;
 
-    /// The content of an object; `None` if there is none.
+    /// Returns the content of an object; `None` if there is none.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
 
-    /// Creates an object unless one of that name is there.
+    /// Creates an object unless one of that name exists.
     fn put_if_absent(
         &self,
         name: &str,

@@ -1,6 +1,6 @@
 //! The object store on S3.
 //!
-//! Retries of single requests are the SDK's; what its errors mean for us is decided here.
+//! The SDK retries single requests; this module interprets its errors.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Pages of folders at most, 1,000 a page: a table has one folder for each day.
+/// Upper bound of pages of folders, 1,000 per page: a table has one folder per day.
 const FOLDER_PAGES_MAX: usize = 100;
 
-/// Pages without an object that are passed over at most, one after the other.
+/// Upper bound of consecutive pages without an object.
 const EMPTY_PAGES_MAX: usize = 1_000;
 
-/// How long nothing may come of an object's content. The SDK's time-outs end with the head of an answer,
-/// and a connection that is dead says nothing for as long as the invocation has.
+/// Time-out between two chunks of an object's content. The SDK's time-outs end with the headers of
+/// an answer, and a dead connection would block the invocation to its end.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// One bucket of S3.
@@ -38,13 +38,14 @@ pub struct S3ObjectStore {
 }
 
 impl S3ObjectStore {
-    /// The bucket `bucket`, which the environment variable `setting` names.
+    /// Returns the bucket `bucket`, which the environment variable `setting` names.
     #[must_use]
     pub fn new(client: Client, bucket: String, setting: &'static str) -> Self {
         Self { client, bucket, setting, silence_max: SILENCE_MAX }
     }
 
-    /// The content of an object as it comes; fails when it breaks off, or nothing comes for too long.
+    /// Returns the content of an object; fails if the connection breaks, or no data arrives for too
+    /// long.
     async fn content(&self, object: GetObjectOutput) -> Result<Bytes, String> {
         let length = object.content_length.and_then(|length| usize::try_from(length).ok());
         let mut content = Vec::with_capacity(length.unwrap_or_default());
@@ -54,7 +55,7 @@ impl S3ObjectStore {
                 Ok(Ok(Some(part))) => content.extend_from_slice(&part),
                 Ok(Ok(None)) => return Ok(content.into()),
                 Ok(Err(error)) => return Err(DisplayErrorContext(&error).to_string()),
-                Err(_) => return Err(format!("nothing came for {:?}", self.silence_max)),
+                Err(_) => return Err(format!("no data for {:?}", self.silence_max)),
             }
         }
     }
@@ -79,7 +80,7 @@ impl S3ObjectStore {
                 "{doing} in bucket=`{bucket}` ({setting}) is not allowed: {code}; check the function's role, its region and {setting}"
             )),
             Some(code @ "KeyTooLongError") => Failure::Fatal(format!(
-                "{doing} in bucket=`{bucket}` is refused, however often it is tried: {code}: {}; give the table a shorter name, or leave it out",
+                "{doing} in bucket=`{bucket}` is permanently refused: {code}: {}; give the table a shorter name, or leave it out",
                 error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or("")
             )),
             _ => Failure::Retry(format!(
@@ -98,7 +99,7 @@ impl ObjectStore for S3ObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         let ask = async |token: Option<String>| {
             let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
-            // A token says all of where it goes on.
+            // A token contains the whole position.
             let begins_after = token.is_none() && !after.is_empty();
             let page = request
                 .set_start_after(begins_after.then(|| after.to_owned()))
@@ -115,7 +116,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Retry(format!(
-            "ListObjectsV2 in bucket=`{}` gives empty pages under `{prefix}` that are not the last, and no other behind {EMPTY_PAGES_MAX} of them",
+            "ListObjectsV2 in bucket=`{}` returns only empty pages under `{prefix}`, {EMPTY_PAGES_MAX} of them so far",
             self.bucket
         )))
     }
@@ -231,16 +232,16 @@ impl ObjectMaintenance for S3ObjectStore {
             .set_key_marker((!after.is_empty()).then(|| after.to_owned()));
         let page = match request.send().await {
             Ok(page) => page,
-            // A store without versions has no earlier ones.
+            // A store without versions has no noncurrent ones.
             Err(error) if status(&error) == Some(501) => return Ok(Forgotten::default()),
             Err(error) => return Err(self.failure("ListObjectVersions", &error)),
         };
         let earlier = earlier_of(&page);
         let next = listed_whole(&page, after);
         if earlier.is_empty() && next.as_deref() == Some(after) {
-            // It would be asked for again and again.
+            // It would be requested again and again.
             return Err(Failure::Fatal(format!(
-                "bucket `{}`: behind `{after}` a whole page of versions of one object is listed, and none as an earlier one",
+                "bucket `{}`: after `{after}`, a whole page of versions of one object is listed, and none of them is noncurrent",
                 self.bucket
             )));
         }
@@ -252,14 +253,14 @@ impl ObjectMaintenance for S3ObjectStore {
     }
 }
 
-/// The versions of a page that are not current, and the delete markers, which would be all that is
-/// left of them. A current delete marker says that the object is gone; S3 removes it itself once
-/// nothing is behind it, as the bucket's rules say.
+/// Returns the noncurrent versions of a page, and the delete markers that would be left over. A
+/// current delete marker means that the object is deleted; S3 removes the marker by the bucket's
+/// lifecycle rules once there are no versions.
 fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
     let versions = page.versions().iter().map(|v| (v.is_latest(), v.key(), v.version_id()));
     let markers = page.delete_markers().iter().map(|m| (m.is_latest(), m.key(), m.version_id()));
     let earlier = versions.chain(markers).filter(|(is_latest, ..)| *is_latest == Some(false));
-    // What was written before the bucket had versions has the id `null`, and is one like any other.
+    // A version from before versioning was enabled has the id `null`.
     earlier
         .filter_map(|(_, key, id)| {
             ObjectIdentifier::builder().key(key?).version_id(id?).build().ok()
@@ -267,8 +268,8 @@ fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
         .collect()
 }
 
-/// After which name a listing of versions goes on. A page may end among the versions of an object;
-/// that object is listed again, and has fewer by then.
+/// Returns the name after which a listing of versions continues. A page may end among the versions
+/// of an object; that object is listed again, and has fewer versions by then.
 fn listed_whole(page: &ListObjectVersionsOutput, after: &str) -> Option<String> {
     if page.is_truncated() != Some(true) {
         return None;
@@ -296,13 +297,12 @@ impl S3ObjectStore {
                 "DeleteObjectVersion of `{name}` in bucket=`{bucket}` is not allowed; allow it to the function's role"
             )),
             _ => Failure::Retry(format!(
-                "an earlier content of `{name}` in bucket=`{bucket}` was not removed: {code}"
+                "a noncurrent version of `{name}` in bucket=`{bucket}` could not be removed: {code}"
             )),
         })
     }
 
-    /// What it means that an object was not replaced or removed: that it is another one by now, or a
-    /// failure.
+    /// Interprets a failed replacement or removal: the object has changed, or a failure.
     async fn not_changed<E>(
         &self,
         doing: &str,
@@ -318,9 +318,9 @@ impl S3ObjectStore {
         Err(self.failure(doing, error))
     }
 
-    /// Whether there is no such object. S3 tells that an object is missing only to who may list the
-    /// whole bucket, and to others that they are not allowed to read it; the functions may list
-    /// what is theirs. Source: Amazon S3 API reference, "GetObject", permissions.
+    /// Returns whether there is no such object. Only with the permission to list the whole bucket
+    /// does S3 report a missing object; otherwise it answers that access is denied. The functions
+    /// may list only their own prefixes. Source: Amazon S3 API reference, "GetObject", permissions.
     async fn is_absent(&self, name: &str) -> Result<bool, Failure> {
         let page = self.page(name, "").await?;
         Ok(page.entries.iter().all(|entry| entry.name != name))
@@ -332,8 +332,8 @@ impl S3ObjectStore {
 enum Listed {
     /// Objects, or the end.
     Page(Page),
-    /// No object, and not the end: it goes on with the token. A store may answer so that has looked
-    /// at much that is gone.
+    /// No object, but not the end: continue with the token. A store may answer so after it skipped
+    /// many deleted objects.
     Nothing { token: Option<String> },
 }
 
@@ -358,11 +358,10 @@ fn entry_of(object: Object) -> Option<ObjectEntry> {
     })
 }
 
-/// Whether the object has another entity tag, or is gone. A 409 does not say so: another request for
-/// the object was under way, which may have come to nothing, and then the object is as it was and as
-/// old as it was. So that is a failure, after which the same is asked for again. Source: S3 user
-/// guide, "How to prevent object overwrites with conditional writes", "How to perform conditional
-/// deletes".
+/// Returns whether the object has another entity tag, or is gone. A 409 does not mean that: another
+/// request for the object was in progress, which may have failed and left the object unchanged. So
+/// a 409 is a failure, and the request is repeated. Source: S3 user guide, "How to prevent object
+/// overwrites with conditional writes", "How to perform conditional deletes".
 fn is_stale<E>(error: &SdkError<E>) -> bool
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -397,7 +396,8 @@ mod tests {
 
     use super::*;
 
-    /// A page of versions as `name:id`, current ones with `*`, delete markers with `-`.
+    /// Returns a page of versions from `name:id` terms, current ones with `*`, delete markers with
+    /// `-`.
     fn page(text: &str, is_truncated: bool) -> ListObjectVersionsOutput {
         let mut page = ListObjectVersionsOutput::builder().is_truncated(is_truncated);
         for word in text.split_whitespace() {
@@ -417,7 +417,7 @@ mod tests {
         page.build()
     }
 
-    /// A store that keeps objects as files takes no name of a table of 255 characters behind `table=`.
+    /// A store that keeps objects as files rejects a table name of 255 characters after `table=`.
     #[test]
     fn a_name_that_is_too_long_is_not_tried_again() {
         let client =
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// Answers one request on a connection, and then says nothing more.
+    /// Answers one request on a connection, and then sends nothing.
     async fn that_answers(answer: String) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -489,7 +489,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_download_that_stalls_ends() {
-        for (length, expected) in [(5, Ok("seven")), (7, Err("nothing came for 50ms"))] {
+        for (length, expected) in [(5, Ok("seven")), (7, Err("no data for 50ms"))] {
             let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\nseven");
             let mut store = S3ObjectStore::new(that_answers(answer).await, "b".to_owned(), "B");
             store.silence_max = Duration::from_millis(50);
@@ -527,10 +527,10 @@ mod tests {
         for (text, expected) in [
             ("a:1* b:2*", ""),
             ("a:2* a:1 b:3*", "a:1"),
-            // Written before the bucket had versions.
+            // Written before versioning was enabled.
             ("a:2* a:null", "a:null"),
             ("a:null*", ""),
-            // Removed by compaction: the marker is current, and its content is not.
+            // Removed by compaction: the marker is current, and the content is not.
             ("a:-3* a:2 a:1", "a:2 a:1"),
             ("a:4* a:-3 a:2", "a:2 a:3"),
         ] {

@@ -1,5 +1,4 @@
-//! Reconciliation of tables in memory, of which some are slow, are throttled or refuse what DynamoDB
-//! refuses.
+//! Reconciliation of tables in memory; some are slow, throttled, or refuse what DynamoDB refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,7 +83,7 @@ async fn drift_is_found_repaired_and_reported() {
     assert_eq!((again.drifted_slots, again.repaired_totals), (0, 0));
 }
 
-/// Somebody has set it by hand: its slots and its revision are as they were.
+/// The item was set by hand: its slots and its revision are unchanged.
 #[tokio::test]
 async fn a_total_that_is_not_what_its_slots_say_is_written_anew() {
     let reconciler = reconciler(1, Faults::default());
@@ -119,7 +118,7 @@ async fn reconcilers_and_writers_at_the_same_time_converge() {
             tokio::join!(voting, reconciler.run(minute()), reconciler.run(minute()));
         first.unwrap();
         second.unwrap();
-        // The last look sees the slots at rest; a run that met faults may postpone.
+        // The last run reads slots at rest; a run that met faults may postpone.
         let mut last = reconciler.run(minute()).await.unwrap();
         for _ in 0..10 {
             if last.postponed_totals > 0 {
@@ -131,8 +130,8 @@ async fn reconcilers_and_writers_at_the_same_time_converge() {
     }
 }
 
-/// A table that refuses a whole request for one key that is too long, as DynamoDB does, or of which
-/// it says so, and that throttles all requests for another one.
+/// A table that refuses a whole request for one key that is too long, as DynamoDB does, or for a
+/// key that is configured so, and that throttles all requests for another one.
 #[derive(Clone, Debug)]
 struct Strict(Arc<InMemoryTable>);
 
@@ -158,7 +157,7 @@ impl Table for Strict {
     }
 }
 
-/// With 20 slots of each counter.
+/// Returns a reconciler with 20 slots per counter.
 fn strict() -> Reconciler<Strict, Arc<InMemoryTable>> {
     let Reconciler { rule, slots, totals, retry, now } = reconciler(1, Faults::default());
     Reconciler {
@@ -190,7 +189,7 @@ async fn a_counter_whose_name_leaves_no_room_for_two_digits_is_reconciled_with_t
 async fn a_group_that_is_refused_does_not_stop_the_others() {
     let reconciler = strict();
     set_slot(&reconciler.slots.0, "refused#0", 1);
-    // Nothing can be looked at: the deployment is wrong.
+    // No counter can be checked: the deployment is wrong.
     assert!(matches!(reconciler.run(minute()).await, Err(Failure::Fatal(_))));
     for counter in 0..2 * COUNTERS_AT_ONCE {
         set_slot(&reconciler.slots.0, &format!("c{counter}#0"), 1);
@@ -221,8 +220,8 @@ async fn a_group_that_stays_throttled_is_left_to_the_next_run() {
     assert_eq!((last.repaired_totals, last.complete), (report.postponed_totals - 1, true));
 }
 
-/// A table whose reads take so long that a run gets through a part of the counters only, and
-/// whose scans are throttled from some page on.
+/// A table whose reads are so slow that a run checks only some of the counters, and whose scans are
+/// throttled from some page on.
 #[derive(Clone, Debug)]
 struct Hindered {
     table: Arc<InMemoryTable>,
@@ -259,7 +258,7 @@ impl Table for Hindered {
 
 static MINUTE: AtomicU64 = AtomicU64::new(29_920_469);
 
-/// With 400 counters of one slot.
+/// Returns a reconciler with 400 counters of one slot.
 fn hindered(delay_ms: u64, pages: u64) -> Reconciler<Hindered, Hindered> {
     let Reconciler { rule, slots, totals, retry, .. } = reconciler(1, Faults::default());
     for counter in 0..400 {
@@ -345,7 +344,7 @@ async fn a_run_without_time_says_so() {
     assert!(!report.complete);
 }
 
-/// Counters with many slots are looked at a few at a time: what is read of them has to fit.
+/// Counters with many slots are checked a few at a time, because their slots must fit into memory.
 #[test]
 fn fewer_counters_are_looked_at_together_where_they_have_many_slots() {
     for (slot_count, expected) in [(1, 25), (20, 25), (100, 25), (1_000, 2), (100_000, 1)] {

@@ -1,6 +1,6 @@
-//! Between the SDK's attribute values and ours.
+//! Conversion between the SDK's attribute values and the crate `model`'s.
 //!
-//! Lossless both ways; a kind of value that the SDK learns later is an error, never dropped.
+//! Lossless in both directions; a kind of value that the SDK adds later is an error, never dropped.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,12 +10,12 @@ use model::{AttributeValue, Item, Number};
 
 use crate::failure::Failure;
 
-/// An item for the SDK.
+/// Converts an item for the SDK.
 pub(crate) fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
     item.iter().map(|(name, value)| (name.clone(), to_sdk(value))).collect()
 }
 
-/// A value for the SDK.
+/// Converts a value for the SDK.
 pub(crate) fn to_sdk(value: &AttributeValue) -> SdkValue {
     match value {
         AttributeValue::S(text) => SdkValue::S(text.clone()),
@@ -37,13 +37,13 @@ pub(crate) fn to_sdk(value: &AttributeValue) -> SdkValue {
     }
 }
 
-/// An item from the SDK.
+/// Converts an item from the SDK.
 pub(crate) fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, Failure> {
     let members = item.into_iter().map(|(name, value)| Ok((name, from_sdk(value)?)));
     Ok(Item(members.collect::<Result<_, Failure>>()?))
 }
 
-/// A value from the SDK.
+/// Converts a value from the SDK.
 pub(crate) fn from_sdk(value: SdkValue) -> Result<AttributeValue, Failure> {
     Ok(match value {
         SdkValue::S(text) => AttributeValue::S(text),
@@ -67,8 +67,9 @@ pub(crate) fn from_sdk(value: SdkValue) -> Result<AttributeValue, Failure> {
 }
 
 fn number(text: &str) -> Result<Number, Failure> {
-    text.parse()
-        .map_err(|error| Failure::Fatal(format!("the table answered a number=`{text}`: {error}")))
+    text.parse().map_err(|error| {
+        Failure::Fatal(format!("the table returned the invalid number `{text}`: {error}"))
+    })
 }
 
 #[cfg(test)]

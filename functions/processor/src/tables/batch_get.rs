@@ -1,7 +1,7 @@
-//! `BatchGetItem`: up to 100 items of one table by their keys, strongly consistent. Source: DynamoDB
-//! API reference, "BatchGetItem".
+//! `BatchGetItem`: up to 100 items of one table by their keys, with strong consistency. Source:
+//! DynamoDB API reference, "BatchGetItem".
 //!
-//! When keys that stay unprocessed are asked for again is decided elsewhere.
+//! Callers decide when unprocessed keys are requested again.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use serde_json::value::RawValue;
 use super::direct::{exchanged, unreadable};
 use crate::failure::Failure;
 
-/// What a request brought. What is in neither list is not in the table.
+/// The result of a request. A key in neither list has no item.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Batch {
     /// In any order.
     pub(crate) items: Vec<Item>,
-    /// Keys that are to be asked for again.
+    /// Keys to request again.
     pub(crate) unprocessed: Vec<Item>,
 }
 
@@ -43,7 +43,7 @@ struct Unprocessed<'b> {
 /// Reads items by their keys, of which there are 1 to 100, all different.
 ///
 /// # Errors
-/// What `failure` says of a request that failed; [`Failure::Retry`] if the answer cannot be read.
+/// What `failure` returns for a failed request; [`Failure::Retry`] if the answer cannot be decoded.
 pub(crate) async fn batch_get(
     client: &Client,
     table: &str,
@@ -52,7 +52,7 @@ pub(crate) async fn batch_get(
 ) -> Result<Batch, Failure> {
     let (direct, answer) =
         exchanged(body_of(table, keys), || BatchGetItemOutput::builder().build());
-    // The SDK must know the table, as the endpoint may depend on it; its keys go by the body.
+    // The SDK must know the table, as the endpoint may depend on it; the keys are in the body.
     let none = KeysAndAttributes::builder().set_keys(Some(Vec::new())).build();
     let none = none.map_err(|error| Failure::Fatal(error.to_string()))?;
     let request = client.batch_get_item().request_items(table, none);

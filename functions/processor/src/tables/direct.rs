@@ -1,9 +1,9 @@
-//! Requests and answers whose items do not become the SDK's values: their JSON is written and read
-//! by `model::json`, which costs a fraction of it.
+//! Requests and answers whose items are not converted to the SDK's values: `model::json` encodes
+//! and decodes them at a fraction of the cost.
 //!
-//! Everything else about a request (endpoint, credentials, signature, retries, time-outs, what an
-//! error means) is the SDK's. It is told another body right before the first attempt, and to keep
-//! the body of an answer that succeeded as it came.
+//! Everything else about a request (endpoint, credentials, signature, retries, time-outs, errors)
+//! is left to the SDK. An interceptor replaces the body right before the first attempt, and keeps
+//! the body of a successful answer.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -28,11 +28,11 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 
-/// The body of an answer, once it is there.
+/// The body of an answer, once it has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer(Arc<Mutex<Option<SdkBody>>>);
 
-/// What an operation is customised with. `O` is its output, which stays empty.
+/// The customization of an operation. `O` is its output, which stays empty.
 #[derive(Debug)]
 pub(crate) struct Direct<O> {
     body: Option<Bytes>,
@@ -47,12 +47,13 @@ struct Kept<O> {
 }
 
 impl Answer {
-    /// What `read` makes of the body; `None` if it cannot be read, or there was no answer.
+    /// Returns what `read` makes of the body; `None` if it cannot be decoded, or there was no
+    /// answer.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         read(self.take()?.bytes()?)
     }
 
-    /// The page that the body is; `None` if it is none, or there was no answer.
+    /// Returns the body as a page; `None` if it is not one, or there was no answer.
     pub(crate) fn page(&self) -> Option<UnreadPage> {
         UnreadPage::of(self.take()?)
     }
@@ -62,13 +63,13 @@ impl Answer {
     }
 }
 
-/// An operation whose answer is read here; `empty` makes an output without anything in it.
+/// Returns an operation whose answer is decoded here; `empty` makes an empty output.
 pub(crate) fn answered<O>(empty: fn() -> O) -> (Direct<O>, Answer) {
     let answer = Answer::default();
     (Direct { body: None, kept: Kept { answer: answer.clone(), empty } }, answer)
 }
 
-/// An operation whose body is `body` instead of what the SDK writes, and whose answer is read here.
+/// Returns an operation with the body `body` instead of the SDK's, whose answer is decoded here.
 pub(crate) fn exchanged<O>(body: String, empty: fn() -> O) -> (Direct<O>, Answer) {
     let (direct, answer) = answered(empty);
     (Direct { body: Some(Bytes::from(body)), ..direct }, answer)
@@ -99,7 +100,7 @@ impl<O: Debug + Send + Sync + 'static> Intercept for Direct<O> {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // What an error says, the SDK reads.
+        // The SDK decodes errors.
         if context.response().status().is_success() {
             let Kept { answer, empty } = &self.kept;
             let kept = Kept { answer: answer.clone(), empty: *empty };
@@ -117,8 +118,7 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
     ) -> Result<Output, OrchestratorError<Error>> {
         let body = response.body().try_clone().filter(|_| response.status().is_success());
         let Some(body) = body else {
-            // An attempt failed behind one whose answer began well and was broken off. The SDK
-            // tries again.
+            // An attempt failed after an interrupted one whose answer began well. The SDK retries.
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };
@@ -127,12 +127,12 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
     }
 }
 
-/// That an answer is none of the operation's. Something between us and DynamoDB may be at fault.
+/// Returns the failure for an answer that is not the operation's. A proxy may be the cause.
 pub(crate) fn unreadable(doing: &str, table: &str) -> Failure {
     Failure::Retry(format!("{doing} on table=`{table}`: the answer cannot be read"))
 }
 
-/// Items of a page, and the key behind which the next one begins.
+/// Items of a page, and the key after which the next one begins.
 pub(crate) type Page = (Vec<Item>, Option<Item>);
 
 #[derive(Deserialize)]
@@ -143,14 +143,14 @@ struct PageBody<'b> {
     last_evaluated_key: Option<&'b RawValue>,
 }
 
-/// A page as it came. Its items are read when they are asked for: each takes several times as much
-/// memory as its text, and a page has hundreds.
+/// A page in encoded form. Its items are decoded on demand: each takes several times the memory of
+/// its text, and a page has hundreds.
 #[derive(Debug)]
 pub(crate) struct UnreadPage {
     body: SdkBody,
-    /// Where the text of each item stands.
+    /// The range of each item's text.
     items: Vec<Range<usize>>,
-    /// The key behind which the next page begins.
+    /// The key after which the next page begins.
     pub(crate) next: Option<Item>,
 }
 
@@ -167,12 +167,12 @@ impl UnreadPage {
         Some(Self { body, items, next })
     }
 
-    /// How many items it has.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Reads the items, one after the other; `None` for one that cannot be read.
+    /// Decodes the items one by one; `None` for one that cannot be decoded.
     pub(crate) fn items(&self) -> impl Iterator<Item = Option<Item>> {
         let bytes = self.body.bytes().unwrap_or_default();
         self.items.iter().map(move |place| {
@@ -183,7 +183,7 @@ impl UnreadPage {
 }
 
 impl PageBody<'_> {
-    /// The key behind which the next page begins; `None` if it cannot be read.
+    /// Returns the key after which the next page begins; `None` if it cannot be decoded.
     fn next(&self) -> Option<Option<Item>> {
         match self.last_evaluated_key {
             Some(raw) => item_from_str(raw.get()).ok().map(Some),
@@ -192,7 +192,7 @@ impl PageBody<'_> {
     }
 }
 
-/// Reads the answer to a `Scan` or a `Query`.
+/// Decodes the answer to a `Scan` or a `Query`.
 pub(crate) fn page_of(body: &[u8]) -> Option<Page> {
     let page: PageBody<'_> = serde_json::from_slice(body).ok()?;
     let next = page.next()?;
@@ -262,7 +262,7 @@ mod tests {
             sent.map(|_| {
                 let body = answer.take()?;
                 let page = page_of(body.bytes()?);
-                // A page whose items are read later has the same ones.
+                // A page whose items are decoded later has the same ones.
                 let later = UnreadPage::of(body).and_then(|page| {
                     assert_eq!(page.len(), page.items().count());
                     Some((page.items().collect::<Option<Vec<_>>>()?, page.next))

@@ -1,6 +1,6 @@
 //! A table of DynamoDB.
 //!
-//! Retries of single requests are the SDK's; what its errors mean for us is decided here.
+//! The SDK retries single requests; this module interprets its errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,14 @@ pub struct DynamoDbTable {
     setting: &'static str,
 }
 
-/// A table's name, and the environment variable that it is from.
+/// A table's name, and the environment variable that it comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct TableName {
     pub(crate) name: String,
     pub(crate) setting: &'static str,
 }
 
-/// What an error of a table means; `key` says which key the table must have.
+/// Interprets an error of a table; `key` says which key the table must have.
 pub(crate) fn failure_of<E>(
     table: &TableName,
     doing: &str,
@@ -51,8 +51,8 @@ fn code_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<&str> {
     error.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
-/// What the failure of a request on a table means; `setting` says what names the table: an
-/// environment variable, or something else in words.
+/// Interprets a failed request on a table; `setting` is where the table's name comes from: an
+/// environment variable, or a description.
 pub(crate) fn request_failure<E>(
     doing: &str,
     table: &str,
@@ -86,8 +86,8 @@ where
 }
 
 impl DynamoDbTable {
-    /// The table `name`, which the environment variable `setting` names; `key_attribute` is its
-    /// partition key, of type string.
+    /// Returns the table `name`, which the environment variable `setting` names; `key_attribute` is
+    /// its partition key, of type string.
     #[must_use]
     pub fn new(client: Client, name: String, key_attribute: String, setting: &'static str) -> Self {
         Self { client, name, key_attribute, setting }

@@ -1,6 +1,6 @@
-//! A table in memory that fails, delays and lets others in between, by a seed.
+//! A table in memory that fails, delays and interleaves requests, depending on a seed.
 //!
-//! For tests: what it may do to a writer is what DynamoDB may do.
+//! For tests: it does to a writer only what DynamoDB may do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -16,18 +16,18 @@ use crate::failure::Failure;
 pub(crate) const AT_ONCE: RetryPolicy =
     RetryPolicy { attempts_max: 100, delay_base: Duration::ZERO, delay_max: Duration::ZERO };
 
-/// Out of 100 requests, how many have which fate.
+/// Percentages of requests by fate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// Fail without effect.
     pub(crate) lost: u64,
-    /// A write takes effect and fails all the same.
+    /// A write takes effect, but fails.
     pub(crate) unanswered: u64,
-    /// Out of 100 keys of a read: how many are left unprocessed.
+    /// Percentage of the keys of a read that are left unprocessed.
     pub(crate) unprocessed: u64,
 }
 
-/// Delays and fails requests, by a seed.
+/// Delays and fails requests, depending on a seed.
 #[derive(Debug, Default)]
 pub(crate) struct Unreliable {
     random: Mutex<u64>,
@@ -46,7 +46,8 @@ impl Unreliable {
         *random >> 33
     }
 
-    /// Lets others in between; returns the fate of a request that did not fail, below 100.
+    /// Lets other requests run in between; returns the fate of a request that did not fail, below
+    /// 100.
     pub(crate) async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;
@@ -65,9 +66,9 @@ pub(crate) struct InMemoryTable {
     key_attribute: &'static str,
     items: Mutex<BTreeMap<String, Item>>,
     requests: Unreliable,
-    /// Reads that it answers yet.
+    /// Reads that it still answers.
     reads: Mutex<usize>,
-    /// Keys that it answers in one read.
+    /// Upper bound of keys that it answers in one read.
     keys_max: Mutex<usize>,
 }
 
@@ -78,7 +79,7 @@ impl InMemoryTable {
         Self { key_attribute, items, requests, reads, keys_max }
     }
 
-    /// Lets it answer so many reads more; further ones fail.
+    /// Allows this many more reads; further ones fail.
     pub(crate) fn answer_reads(&self, reads: usize) {
         *self.reads.lock().unwrap() = reads;
     }
@@ -87,7 +88,7 @@ impl InMemoryTable {
         Self::with_faults(key_attribute, 0, Faults::default())
     }
 
-    /// Lets it answer no read of more keys.
+    /// Refuses reads of more keys than this.
     pub(crate) fn answer_keys(&self, keys_max: usize) {
         *self.keys_max.lock().unwrap() = keys_max;
     }

@@ -1,6 +1,6 @@
-//! What the functions need of a table whose items are found by one string key.
+//! The interface of a table whose items are found by one string key.
 //!
-//! Every write is guarded; there is no other. What items mean is not known here.
+//! Every write is conditional. The module does not interpret items.
 
 pub(crate) mod attribute_value;
 pub(crate) mod batch_get;
@@ -21,11 +21,11 @@ use model::{AttributeValue, Item};
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// `BatchGetItem` requests that one invocation has under way at once: enough to hide their latency,
-/// few enough to leave a table's capacity to others.
+/// Concurrent `BatchGetItem` requests of one invocation: enough to hide their latency, few enough
+/// to leave capacity of the table to others.
 const LOADS_AT_ONCE: usize = 4;
 
-/// When a write still may happen.
+/// The condition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// There is no item with the key.
@@ -39,7 +39,7 @@ pub enum Guard {
     },
 }
 
-/// What became of a guarded write.
+/// The outcome of a guarded write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// It happened.
@@ -53,7 +53,7 @@ pub enum WriteOutcome {
 pub struct Loaded {
     /// Items by key. Keys without an item are in neither list.
     pub items: BTreeMap<String, Item>,
-    /// Keys that were not looked at: to be asked for again.
+    /// Keys that were not processed and must be requested again.
     pub unprocessed: BTreeSet<String>,
 }
 
@@ -68,7 +68,7 @@ pub struct KeyPage {
 
 /// A table with a string partition key and no sort key.
 pub trait Table: Send + Sync {
-    /// Reads up to 100 items, strongly consistent, in one request.
+    /// Reads up to 100 items with strong consistency, in one request.
     fn load_some(
         &self,
         keys: &BTreeSet<String>,
@@ -112,10 +112,10 @@ impl<T: Table> Table for std::sync::Arc<T> {
     }
 }
 
-/// Reads any number of items, strongly consistent, asking again for what was left unprocessed.
+/// Reads any number of items with strong consistency, and requests unprocessed keys again.
 ///
 /// # Errors
-/// When keys stay unprocessed or requests keep failing for as long as `retry` says.
+/// When keys stay unprocessed or requests fail in all attempts of `retry`.
 pub async fn load_all<T: Table>(
     table: &T,
     keys: impl IntoIterator<Item = String>,
@@ -127,7 +127,7 @@ pub async fn load_all<T: Table>(
 /// Reads any number of items by requests for up to 100 keys each, as [`load_all`] does.
 ///
 /// # Errors
-/// As [`load_all`].
+/// The same as [`load_all`].
 pub(crate) async fn load_by<R>(
     keys: impl IntoIterator<Item = String>,
     retry: RetryPolicy,
@@ -158,7 +158,7 @@ where
 {
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
-    let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
+    let mut failure = "keys stay unprocessed; the table is throttled".to_owned();
     while attempts.next().await {
         match request(missing.clone()).await {
             Ok(loaded) => {

@@ -1,5 +1,5 @@
-//! An endpoint that gives the answers that a test says, one after the other, and keeps the requests;
-//! or that answers each request as a test decides. It is no table: what it answers nobody checks.
+//! An endpoint that returns a test's answers in order and keeps the requests, or that answers each
+//! request as a test decides. It is not a table: its answers are not validated.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The second since 1970 of every answer, and how its header tells it.
+/// The time of every answer in seconds since 1970, and as text in its header.
 pub(crate) const SECOND: u64 = 1_795_723_200;
 const DATE: &str = "Thu, 26 Nov 2026 20:00:00 GMT";
 
-/// Gives one answer after the other; returns the requests.
+/// Returns the answers in order; returns the requests.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Vec<String> {
     let mut requests = Vec::new();
     for (status, body) in answers {
@@ -26,14 +26,15 @@ pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Ve
     requests
 }
 
-/// Answers each request with what `decide` makes of its operation and its body, until it is dropped.
+/// Answers each request with the result of `decide` for its operation and its body, until it is
+/// dropped.
 pub(crate) async fn serve_as(
     listener: TcpListener,
     mut decide: impl FnMut(&str, Value) -> (&'static str, Value),
 ) {
     loop {
         let (mut socket, _) = listener.accept().await.unwrap();
-        // Who ran out of time hangs up.
+        // A client that ran out of time closes the connection.
         let Some(request) = request_of(&mut socket).await else { continue };
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let head = head.to_lowercase();
@@ -44,7 +45,7 @@ pub(crate) async fn serve_as(
     }
 }
 
-/// A request as it came; `None` if it does not come as a whole.
+/// Reads a request; `None` if it is incomplete.
 async fn request_of(socket: &mut TcpStream) -> Option<String> {
     let (mut request, mut buffer) = (String::new(), [0; 4096]);
     let has_all = |request: &str| {
@@ -65,7 +66,7 @@ async fn answer(socket: &mut TcpStream, status: &str, body: &str) -> std::io::Re
     socket.write_all(format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").as_bytes()).await
 }
 
-/// A listener, and a client that talks to it.
+/// Returns a listener, and a client that connects to it.
 pub(crate) async fn endpoint() -> (TcpListener, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let retries = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));

@@ -1,7 +1,7 @@
-//! PartiQL statements, up to 25 in a request, each with its own condition. Source: DynamoDB developer
-//! guide, "Running batch operations with PartiQL for DynamoDB".
+//! PartiQL statements, up to 25 per request, each with its own condition. Source: DynamoDB
+//! developer guide, "Running batch operations with PartiQL for DynamoDB".
 //!
-//! Which statements, and what is to be done about one that failed, is decided elsewhere.
+//! Callers choose the statements and handle failed ones.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::batch_execute_statement::BatchExecuteStatementOutput;
@@ -15,24 +15,24 @@ use super::direct::exchanged;
 pub(crate) const STATEMENT_LENGTH_MAX: usize = 8192;
 /// Statements of one request, inclusive.
 pub(crate) const STATEMENTS_MAX: usize = 25;
-/// What the body of a request begins with.
+/// The beginning of a request's body.
 const HEAD: &str = r#"{"Statements":["#;
 
 /// Statements that are sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
-    /// The JSON of the request, as far as it goes.
+    /// The JSON of the request so far.
     body: String,
 }
 
-/// What became of a statement.
+/// The outcome of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatementOutcome {
-    /// It was carried out.
+    /// It was executed.
     Done,
     /// Its condition did not hold.
     ConditionFailed,
-    /// It failed otherwise.
+    /// It failed for another reason.
     Failed,
 }
 
@@ -54,19 +54,19 @@ struct StatementError {
     code: String,
 }
 
-/// The parameters of a statement, one after the other.
+/// The parameters of a statement, in order.
 pub(crate) struct Parameters<'s> {
     body: &'s mut String,
     is_first: bool,
 }
 
 impl Parameters<'_> {
-    /// Adds one.
+    /// Adds a parameter.
     pub(crate) fn push(&mut self, value: &AttributeValue) {
         self.push_written(|body| write_attribute_value(body, value));
     }
 
-    /// Adds one that is written as DynamoDB JSON.
+    /// Adds a parameter that is written as DynamoDB JSON.
     pub(crate) fn push_written(&mut self, write: impl FnOnce(&mut String)) {
         if !std::mem::take(&mut self.is_first) {
             self.body.push(',');
@@ -76,8 +76,8 @@ impl Parameters<'_> {
 }
 
 impl Statements {
-    /// Adds a statement whose text is a JSON string already, as one is said many times; each `?` in it
-    /// stands for the next parameter, of which there is at least one.
+    /// Adds a statement whose text is a JSON string already, because it is used many times; each
+    /// `?` in it stands for the next parameter, of which there is at least one.
     pub(crate) fn push_written(
         &mut self,
         json: &str,
@@ -91,23 +91,23 @@ impl Statements {
         self.body.push_str("]}");
     }
 
-    /// The JSON of the request, as far as it goes.
+    /// Returns the JSON of the request so far.
     #[cfg(test)]
     pub(crate) fn body(&self) -> &str {
         &self.body
     }
 
-    /// Bytes of the request so far.
+    /// Returns the size of the request so far in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len()
     }
 
-    /// Sends them; answers what became of each, in their order. Empty when that is not known.
+    /// Sends the statements; returns their outcomes in order, or nothing if these are unknown.
     pub(crate) async fn send(mut self, client: &Client) -> Vec<StatementOutcome> {
         self.body.push_str("]}");
         let empty = || BatchExecuteStatementOutput::builder().build();
         let (direct, answer) = exchanged(self.body, empty);
-        // Nothing of the input goes out; it only must be there.
+        // The input is not sent; it only must be present.
         let request = client.batch_execute_statement().set_statements(Some(Vec::new()));
         if request.customize().interceptor(direct).send().await.is_err() {
             return Vec::new();

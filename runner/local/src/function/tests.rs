@@ -353,7 +353,7 @@ fn settings_that_cannot_work_are_refused() {
 async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked() {
     use std::os::unix::fs::PermissionsExt;
     for (text, mode, expected) in [
-        ("not a program", 0o755, "exec format error: it is no program for Linux"),
+        ("not a program", 0o755, "exec format error: it is neither a Linux program"),
         ("#!/no/python3\n", 0o755, "no such file or directory: its interpreter `/no/python3` is"),
         ("#!/bin/sh\n", 0o644, "permission denied"),
     ] {

@@ -409,7 +409,7 @@ async fn what_is_given_up_is_stored_before_the_shard_goes_on() {
         assert_eq!(observed.missed, 0);
         texts.push(observed.command.to_string());
     }
-    for part in ["invoke b1 s1 attempt 1: 1 2 3", "report gave up s1"] {
+    for part in ["invoke b1 s1 attempt 1: 1 2 3", "report discarded s1"] {
         assert!(texts.iter().any(|text| text.contains(part)), "{part} in {texts:?}");
     }
 }

@@ -3,17 +3,17 @@
 //! A filter neither batches records nor moves a checkpoint.
 //!
 //! A pattern is a JSON object whose leaves are lists: one element of a list must match, all fields
-//! must match, one pattern of several must match. Its traps, recorded on AWS, are kept:
+//! must match, one pattern of several must match. Its pitfalls, recorded on AWS, are kept:
 //!
-//! - The record is a tree, and operators look only at its leaves. `{"a": [{"exists": true}]}`
-//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`), and
-//!   `{"a": [{"exists": false}]}` always does.
+//! - The record is a tree, and operators apply only to its leaves. `{"a": [{"exists": true}]}`
+//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`), and `{"a":
+//!   [{"exists": false}]}` always does.
 //! - `numeric` matches JSON numbers, never a DynamoDB `N`, which is a string;
 //!   `ApproximateCreationDateTime` is a number.
 //! - Numbers are equal when their texts are: 300, 300.0 and 3.0e2 differ.
 //! - Arrays are flattened: one element must match.
 //! - `eventSource`, `eventSourceARN` and `awsRegion` are added after filtering, so a pattern on
-//!   them finds nothing.
+//!   them never matches.
 //!
 //! Source: AWS Lambda guide, "Control which events Lambda sends to your function".
 
@@ -41,12 +41,12 @@ pub struct FilterCriteria {
     patterns: Vec<Pattern>,
 }
 
-/// What a filter says about one record, and what decided it.
+/// The result of a filter for one record, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether the function receives the record.
     pub matched: bool,
-    /// What decided; `None` when there are no patterns.
+    /// The deciding clause; `None` when there are no patterns.
     pub clause: Option<Clause>,
 }
 
@@ -65,7 +65,7 @@ pub struct Clause {
 pub struct InvalidFilter {
     /// The index of the pattern, counted from 0.
     pub pattern: usize,
-    /// The names that lead to the fault, joined by dots; empty for the pattern itself.
+    /// The names on the path to the fault, joined by dots; empty for the pattern itself.
     pub path: String,
     /// What is wrong.
     pub problem: String,
@@ -81,8 +81,8 @@ impl FilterCriteria {
     /// Compiles the patterns of `FilterCriteria.Filters[].Pattern`, in order.
     ///
     /// # Errors
-    /// More patterns than [`PATTERNS_MAX`], a pattern longer than [`PATTERN_CHARACTERS_MAX`],
-    /// text that is not JSON, or JSON that is not a pattern.
+    /// When there are more patterns than [`PATTERNS_MAX`], a pattern is longer than
+    /// [`PATTERN_CHARACTERS_MAX`], or a text is not JSON or not a pattern.
     pub fn compile<S: AsRef<str>>(patterns: &[S]) -> Result<Self, InvalidFilter> {
         if patterns.len() > PATTERNS_MAX {
             return Err(InvalidFilter {
@@ -100,8 +100,8 @@ impl FilterCriteria {
         Ok(Self { patterns: compiled? })
     }
 
-    /// Decides about one record in the shape in which a function receives it. One that could not be
-    /// parsed, and is null, is the function's to judge.
+    /// Filters one record in the form in which a function receives it. An unparsable record, which
+    /// is null, passes, so that the function decides.
     #[must_use]
     pub fn verdict(&self, record: &Value) -> Verdict {
         if self.patterns.is_empty() || record.is_null() {
@@ -119,13 +119,13 @@ impl FilterCriteria {
         Verdict { matched: false, clause: first_unmet }
     }
 
-    /// Whether the function receives a record. Without patterns it is not parsed.
+    /// Returns true if the function receives a record. Without patterns it is not parsed.
     #[must_use]
     pub fn passes(&self, record: &Record) -> bool {
         self.patterns.is_empty() || self.verdict(record.event()).matched
     }
 
-    /// Says in words why a record matches or not: one line for each pattern that was tried.
+    /// Explains why a record matches or not: one line for each pattern that was tried.
     #[must_use]
     pub fn explain(&self, record: &Value) -> Vec<String> {
         let mut lines = Vec::new();
@@ -173,8 +173,8 @@ mod tests {
     use super::*;
     use crate::cases;
 
-    /// Each case of `testdata/filter/*.txt` compiles its `pattern` lines and judges its
-    /// `record` lines; see the file's head.
+    /// Each case of `testdata/filter/*.txt` compiles its `pattern` lines and filters its `record`
+    /// lines; see the head of the file.
     #[test]
     fn text_cases() {
         cases::check("filter", || run_case);

@@ -1,6 +1,6 @@
-//! One filter pattern: its compiled form, and what it says about a record.
+//! One filter pattern: its compiled form, and its result for a record.
 //!
-//! Which pattern of several decides belongs to the criteria; one value belongs to the rule.
+//! `FilterCriteria` combines patterns; `Rule` checks one value.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use super::rule::Rule;
 use super::syntax::{self, Fault};
 
-/// A pattern nests at most this deep: twice DynamoDB's 32 levels of a document (each level is a
-/// name and a type), and some for the record around it.
+/// Maximum nesting of a pattern: twice DynamoDB's 32 levels of a document (each level is a name and
+/// a type), and some for the record around it.
 const DEPTH_MAX: usize = 100;
 
-/// Lambda adds these to a record after it has filtered it.
+/// Lambda adds these to a record after filtering.
 pub(super) const ADDED_AFTER_FILTERING: [&str; 3] = ["eventSource", "eventSourceARN", "awsRegion"];
 
 /// A compiled pattern.
@@ -22,7 +22,7 @@ pub(super) struct Pattern {
     pub(super) leaves: Vec<Leaf>,
 }
 
-/// An object of the pattern: every field and every `$or` must hold.
+/// An object of the pattern: every field and every `$or` must match.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Fields {
     pub(super) named: Vec<(String, Part)>,
@@ -44,20 +44,20 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Whether nothing stands at its path while a record is filtered.
+    /// Returns true if nothing is at its path while a record is filtered.
     fn is_added_later(&self) -> bool {
         self.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str()))
     }
 }
 
-/// A fault and the path at which it stands, outermost name first.
+/// A fault and its path, outermost name first.
 pub(super) struct Misplaced {
     pub(super) path: Vec<String>,
     pub(super) fault: Fault,
 }
 
 impl Pattern {
-    /// Compiles a pattern whose text has been checked to be JSON.
+    /// Compiles a pattern whose text was checked to be JSON.
     pub(super) fn compile(raw: &RawValue) -> Result<Self, Misplaced> {
         let mut compiler = Compiler { path: Vec::new(), leaves: Vec::new() };
         match compiler.fields(raw) {
@@ -66,7 +66,7 @@ impl Pattern {
         }
     }
 
-    /// The index of the first leaf that the record fails; `None` if the pattern matches.
+    /// Returns the index of the first leaf that the record fails; `None` if the pattern matches.
     pub(super) fn unmet(&self, record: &Value) -> Option<usize> {
         self.unmet_in(&self.root, record.as_object(), record, true)
     }
@@ -98,8 +98,8 @@ impl Pattern {
         })
     }
 
-    /// Fields below a value. An array is searched for one object that satisfies all of them;
-    /// where there is no object, only absence can satisfy them.
+    /// Matches fields below a value. An array needs one object that satisfies all of them; without
+    /// an object, only absence can satisfy them.
     fn unmet_below(&self, fields: &Fields, value: Option<&Value>, record: &Value) -> Option<usize> {
         let mut objects = Vec::new();
         if let Some(value) = value {
@@ -119,8 +119,8 @@ impl Pattern {
     fn leaf_accepts(&self, index: usize, value: Option<&Value>, record: &Value) -> bool {
         let Some(leaf) = self.leaves.get(index) else { return false };
         leaf.rules.iter().any(|rule| match rule {
-            // Absence is asked of the whole record: another element of an array that lacks the
-            // attribute does not make it absent.
+            // Absence applies to the whole record: an array element that lacks the attribute does
+            // not make it absent.
             Rule::Exists(false) => {
                 leaf.is_added_later() || !any_scalar_at(record, &leaf.path, &Rule::Exists(true))
             }
@@ -128,14 +128,14 @@ impl Pattern {
         })
     }
 
-    /// What a leaf demands: its path, and its rules in words.
+    /// Describes the condition of a leaf: its path and its rules.
     pub(super) fn demand(&self, index: usize) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         let rules: Vec<_> = leaf.rules.iter().map(ToString::to_string).collect();
-        format!("`{}` wants {}", leaf.path.join("."), rules.join(" or "))
+        format!("`{}` requires {}", leaf.path.join("."), rules.join(" or "))
     }
 
-    /// What the record has at a leaf's path, in words.
+    /// Describes what the record has at a leaf's path.
     pub(super) fn finding(&self, index: usize, record: &Value) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         if leaf.is_added_later() {
@@ -175,7 +175,7 @@ impl Compiler {
         if members.is_empty() {
             return Err(Fault::new(
                 "the object is empty",
-                "a field with a list of values, or leave the filter out to receive every record",
+                "a field with a list of values, or remove the filter to receive every record",
             ));
         }
         let mut fields = Fields::default();
@@ -201,7 +201,7 @@ impl Compiler {
         if alternatives.len() < 2 {
             return Err(Fault::new("$or needs at least two objects", remedy));
         }
-        // The alternatives name fields beside `$or`, so `$or` itself is no part of their paths.
+        // The alternatives name fields next to `$or`, so `$or` itself is not part of their paths.
         let or = self.path.pop();
         let choice: Result<Vec<_>, _> =
             alternatives.into_iter().map(|alternative| self.fields(alternative)).collect();
@@ -227,7 +227,7 @@ impl Compiler {
                 Ok(Part::Leaf(self.leaves.len() - 1))
             }
             _ => Err(Fault::new(
-                format!("the value {} does not stand in a list", raw.get()),
+                format!("the value {} is not in a list", raw.get()),
                 format!("[{}]", raw.get()),
             )),
         }
@@ -252,7 +252,8 @@ fn any_scalar(value: &Value, accepts: &dyn Fn(&Value) -> bool) -> bool {
     }
 }
 
-/// Whether a path leads to a scalar that a rule accepts, through whichever elements of arrays.
+/// Returns whether a path leads to a scalar that a rule accepts, through whichever elements of
+/// arrays.
 fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
     let Some((name, rest)) = path.split_first() else {
         return any_scalar(value, &|scalar| rule.accepts(scalar));

@@ -1,11 +1,13 @@
-//! Whether any record of a stream can match a filter pattern at all, and which demand is always
-//! met: what the author of a filter wants to be told before waiting for a function that never runs.
+//! Static checks of filter patterns: whether any record of a stream can match, and which conditions
+//! are always met. The author of a filter learns this before waiting for a function that never
+//! runs.
 //!
-//! It judges no record. A pattern of which nothing is said here may still match nothing that an
+//! The checks need no record. A pattern without a remark may still match nothing that an
 //! application writes.
 //!
-//! What a record has: AWS DynamoDB Streams API, `Record` and `StreamRecord`; which images it
-//! carries: `StreamViewType`; who deletes: DynamoDB guide, "Time to Live and streams".
+//! Sources: the fields of a record from the AWS DynamoDB Streams API, `Record` and `StreamRecord`;
+//! its images from `StreamViewType`; the user identity from the DynamoDB guide, "Time to Live and
+//! streams".
 
 use std::collections::BTreeMap;
 
@@ -19,50 +21,50 @@ use super::rule::{Literal, Rule};
 const EVENT_NAMES: &[&str] = &["INSERT", "MODIFY", "REMOVE"];
 const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"];
 
-/// What is known of a stream's records before there are any.
+/// The known shape of a stream's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordShape {
-    /// The table's key attributes with their types `S`, `N` or `B`; `None` when they are not known.
+    /// The table's key attributes with their types `S`, `N` or `B`; `None` if unknown.
     pub keys: Option<BTreeMap<String, &'static str>>,
-    /// The key attributes of the table's indexes with their types: an item that has one has it of
-    /// this type.
+    /// The key attributes of the table's indexes with their types; in an item they have these
+    /// types, if present.
     pub index_keys: BTreeMap<String, &'static str>,
-    /// Whether a record can carry the item as it is after the change.
+    /// Whether a record can have the item after the change.
     pub new_image: bool,
-    /// Whether a record can carry the item as it was before the change.
+    /// Whether a record can have the item before the change.
     pub old_image: bool,
 }
 
-/// What makes a pattern another one than its author means.
+/// Why a pattern does not mean what its author expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternFault {
     /// No record matches it.
     NeverMatches,
-    /// One demand of it is met by every record.
+    /// Every record meets one of its conditions.
     AlwaysMatches,
-    /// An `anything-but` of it names only values that no record has.
+    /// One of its `anything-but` names only values that no record has.
     ExcludesNothing,
 }
 
-/// Something about a pattern that its author should know.
+/// A remark for the author of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// The index of the pattern, counted from 0.
     pub pattern: usize,
     /// What is wrong with the pattern.
     pub fault: PatternFault,
-    /// The names that lead to the demand, joined by dots, where the problem does not name them.
+    /// The names that lead to the condition, joined by dots, if the problem does not contain them.
     pub path: String,
-    /// The piece of the pattern's text that is meant.
+    /// The part of the pattern's text that the remark is about.
     pub marked: String,
-    /// What is so, and why.
+    /// What is wrong, and why.
     pub problem: String,
     /// What to write instead.
     pub remedy: String,
 }
 
 impl FilterCriteria {
-    /// What can be said of the patterns before there is a record.
+    /// Returns remarks about the patterns that need no record.
     #[must_use]
     pub fn remarks(&self, shape: &RecordShape) -> Vec<Remark> {
         let of_pattern = |(index, pattern): (usize, &Pattern)| {
@@ -92,7 +94,7 @@ impl FilterCriteria {
     }
 }
 
-/// What is wrong at one place, and what to write there.
+/// A problem at one place, and what to write instead.
 struct Said {
     path: String,
     marked: String,
@@ -107,13 +109,13 @@ impl Said {
     }
 }
 
-/// The scalars that can stand at the end of a path.
+/// The scalars that may be at the end of a path.
 enum Scalar {
     /// One of these texts.
     OneOf(&'static [&'static str]),
     /// Any text.
     Text,
-    /// A number as DynamoDB writes it, which is a text.
+    /// A number as DynamoDB writes it, as a text.
     NumberText,
     /// A JSON number.
     Number,
@@ -129,7 +131,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Why no record meets all of these fields.
+    /// Returns why no record meets all of these fields.
     fn unmet(&self, fields: &Fields) -> Option<Said> {
         let by_name = fields.named.iter().find_map(|(_, part)| match part {
             Part::Leaf(index) => self.never(self.pattern.leaves.get(*index)?),
@@ -147,7 +149,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Why no record meets this leaf.
+    /// Returns why no record meets this leaf.
     fn never(&self, leaf: &Leaf) -> Option<Said> {
         if leaf.rules.iter().any(|rule| matches!(rule, Rule::Exists(false))) {
             return None;
@@ -159,7 +161,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Why every record meets this leaf: nothing can stand where it wants nothing to be.
+    /// Returns why every record meets this leaf: it requires a value to be absent that is always
+    /// absent.
     fn always(&self, leaf: &Leaf) -> Option<Said> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
         let Said { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
@@ -177,7 +180,8 @@ impl Reader<'_> {
         Some(Said { path, marked, problem, remedy })
     }
 
-    /// Why an `anything-but` of this leaf excludes nothing: no record has one of its values.
+    /// Returns why an `anything-but` of this leaf excludes nothing: no record has one of its
+    /// values.
     fn excludes_nothing(&self, leaf: &Leaf) -> Option<Said> {
         let scalar = self.expect(&leaf.path).ok()?;
         leaf.rules.iter().find_map(|rule| {
@@ -194,7 +198,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The images and the event name that are demanded together, when no change has all of them.
+    /// Returns the required images and event name if no change has all of them.
     fn contradiction(&self) -> Option<Said> {
         let mut demanded = Vec::new();
         self.demanded(&self.pattern.root, &mut demanded);
@@ -226,13 +230,13 @@ impl Reader<'_> {
         possible.is_empty().then(|| {
             Said::new(
                 "eventName",
-                format!("no change has all that is wanted here: {}", reasons.join(", and ")),
+                format!("no change meets all of these conditions: {}", reasons.join(", and ")),
                 "two patterns, one for each kind of change",
             )
         })
     }
 
-    /// The leaves that every matching record meets with a value.
+    /// Collects the leaves for which every matching record has a value.
     fn demanded<'l>(&'l self, fields: &Fields, into: &mut Vec<&'l Leaf>) {
         for (_, part) in &fields.named {
             match part {
@@ -246,7 +250,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What can stand at a path; why nothing can.
+    /// Returns what a path may contain, or why it contains nothing.
     fn expect(&self, path: &[String]) -> Result<Scalar, Said> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {
@@ -262,7 +266,7 @@ impl Reader<'_> {
             )),
             ["userIdentity"] => Err(Said::new(
                 "userIdentity",
-                "`userIdentity` is an object, and a rule sees only what stands at its end",
+                "`userIdentity` is an object, and rules match only the values in it",
                 r#"{"userIdentity": {"type": ["Service"]}}"#,
             )),
             [name, ..] if ADDED_AFTER_FILTERING.contains(name) => Err(Said::new(
@@ -278,7 +282,7 @@ impl Reader<'_> {
             [name, ..] => Err(Said::new(
                 name,
                 format!("a record has no field `{name}`"),
-                "eventName, userIdentity or dynamodb; attributes stand below dynamodb.NewImage",
+                "eventName, userIdentity or dynamodb; attributes are below dynamodb.NewImage",
             )),
             [] => Err(Said::new("{", "a record is an object", "{\"eventName\": [\"INSERT\"]}")),
         }
@@ -313,14 +317,14 @@ impl Reader<'_> {
                     Some(kind) => expect_typed(name, types, Some(kind)),
                     None => Err(Said::new(
                         name,
-                        format!("`{name}` is no key of the table"),
+                        format!("`{name}` is not a key of the table"),
                         keys.keys().cloned().collect::<Vec<_>>().join(" or "),
                     )),
                 },
             },
             [name @ ("Keys" | "NewImage" | "OldImage")] => Err(Said::new(
                 name,
-                format!("`{name}` is an object, and a rule sees only what stands at its end"),
+                format!("`{name}` is an object, and rules match only the values in it"),
                 format!("{{\"{name}\": {{\"attribute\": {{\"S\": [\"…\"]}}}}}}"),
             )),
             [name, ..] => Err(Said::new(
@@ -330,14 +334,14 @@ impl Reader<'_> {
             )),
             [] => Err(Said::new(
                 "dynamodb",
-                "`dynamodb` is an object, and a rule sees only what stands at its end",
+                "`dynamodb` is an object, and rules match only the values in it",
                 "Keys, NewImage or OldImage below it",
             )),
         }
     }
 }
 
-/// What can stand behind an attribute's name: its type, and then its value.
+/// Returns what may follow an attribute's name: its type, and then its value.
 fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, Said> {
     let wanted = |types: &str| format!("{{\"{name}\": {{\"{types}\": [\"…\"]}}}}");
     if let ([found, ..], Some(kind)) = (path, kind)
@@ -350,7 +354,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
         [] => Err(Said::new(
             name,
             format!(
-                "an attribute is an object of its type and value, and a rule on `{name}` itself sees no value"
+                "an attribute is an object of its type and value, and a rule on `{name}` itself matches no value"
             ),
             wanted(kind.unwrap_or("S")),
         )),
@@ -362,25 +366,25 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
         ["L", rest @ ..] if !rest.is_empty() => expect_typed("L", rest, None),
         [kind @ ("M" | "L")] => Err(Said::new(
             kind,
-            format!("`{kind}` holds objects, and a rule sees only what stands at their end"),
+            format!("`{kind}` contains objects, and rules match only the values in them"),
             match *kind {
                 "L" => r#"{"L": {"S": ["…"]}}"#,
                 _ => r#"{"M": {"name": {"S": ["…"]}}}"#,
             },
         )),
         [kind @ ("S" | "N" | "B" | "SS" | "NS" | "BS" | "BOOL" | "NULL"), next, ..] => {
-            Err(Said::new(next, format!("`{kind}` holds a value with no fields"), wanted(kind)))
+            Err(Said::new(next, format!("`{kind}` holds a value without fields"), wanted(kind)))
         }
         [unknown, ..] => Err(Said::new(
             unknown,
-            format!("`{unknown}` is no type of an attribute"),
+            format!("`{unknown}` is not an attribute type"),
             format!("{} with S, N, B, BOOL, NULL, M, L, SS, NS or BS", wanted("S")),
         )),
     }
 }
 
 impl Scalar {
-    /// Whether some value of this kind is accepted.
+    /// Returns whether the rule accepts some value of this kind.
     fn admits(&self, rule: &Rule) -> bool {
         let is_negative = matches!(rule, Rule::AnythingBut(_) | Rule::AnythingButText(_));
         match (self, rule) {
@@ -400,7 +404,7 @@ impl Scalar {
         }
     }
 
-    /// Why none of a leaf's rules accepts a value of this kind.
+    /// Returns why none of a leaf's rules accepts a value of this kind.
     fn refusal(&self, leaf: &Leaf) -> Said {
         let name = leaf.path.last().map_or("", String::as_str);
         let rule = leaf.rules.first();
@@ -420,7 +424,7 @@ impl Scalar {
                     "PUT" | "CREATE" => "\"INSERT\"".to_owned(),
                     _ => texts.join(" or "),
                 };
-                (format!("`{name}` is never that; it is {}", texts.join(" or ")), remedy)
+                (format!("`{name}` never has this value, only {}", texts.join(" or ")), remedy)
             }
             (Self::NumberText, Some(Rule::Numeric(_))) => (
                 "a DynamoDB number is a text in a record, and `numeric` matches no text".to_owned(),
@@ -437,22 +441,23 @@ impl Scalar {
                     format!("\"{canonical}\""),
                 ),
                 None => (
-                    format!("\"{text}\" is no number"),
+                    format!("\"{text}\" is not a number"),
                     "a number as a text, such as \"300\"".to_owned(),
                 ),
             },
-            (Self::Text | Self::NumberText, _) => {
-                ("a text stands here, and the rule wants none".to_owned(), "[\"text\"]".to_owned())
-            }
+            (Self::Text | Self::NumberText, _) => (
+                "the value here is a text, which the rule does not match".to_owned(),
+                "[\"text\"]".to_owned(),
+            ),
             (Self::Number, _) => (
-                "a number stands here, and the rule wants none".to_owned(),
+                "the value here is a number, which the rule does not match".to_owned(),
                 "{\"numeric\": [\">\", 0]}".to_owned(),
             ),
             (Self::Bool, _) => (
-                "true or false stands here, and the rule wants neither".to_owned(),
+                "the value here is true or false, which the rule does not match".to_owned(),
                 "[true]".to_owned(),
             ),
-            (Self::True, _) => ("only true stands here".to_owned(), "[true]".to_owned()),
+            (Self::True, _) => ("the value here is always true".to_owned(), "[true]".to_owned()),
         };
         let path = match leaf.path.as_slice() {
             [_] => String::new(),
@@ -462,7 +467,7 @@ impl Scalar {
     }
 }
 
-/// A number as DynamoDB writes it into a record.
+/// Returns a number in the form that DynamoDB writes into a record.
 fn canonical(text: &str) -> Option<String> {
     text.parse::<Number>().ok().map(|number| number.to_string())
 }

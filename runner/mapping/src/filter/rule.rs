@@ -23,7 +23,7 @@ pub(super) enum Rule {
     Text(TextRule),
     /// `{"anything-but": [values]}`: none of these literals, all texts or all numbers.
     AnythingBut(Vec<Literal>),
-    /// `{"anything-but": {"prefix": […]}}` and its kin: none of these comparisons holds.
+    /// `{"anything-but": {"prefix": […]}}` and similar: none of these comparisons holds.
     AnythingButText(Vec<TextRule>),
 }
 
@@ -74,7 +74,7 @@ impl Rule {
         match syntax::kind(raw) {
             syntax::Kind::Object => Self::read_operator(raw),
             syntax::Kind::Array => Err(Fault::new(
-                "a list stands inside a list",
+                "a list contains another list",
                 "one flat list of alternatives, such as [\"a\", \"b\"]",
             )),
             _ => Literal::read(raw).map(Self::Equals),
@@ -136,7 +136,7 @@ impl Rule {
         }
     }
 
-    /// EventBridge takes texts or numbers here, and never both in one list.
+    /// Parses an `anything-but`. EventBridge accepts texts or numbers here, but not both in one list.
     fn anything_but(values: Vec<&RawValue>) -> Result<Self, Fault> {
         let literals: Vec<Literal> =
             values.into_iter().map(Literal::read).collect::<Result<_, _>>()?;
@@ -148,8 +148,8 @@ impl Rule {
         Ok(Self::AnythingBut(literals))
     }
 
-    /// Whether one scalar of the record satisfies the rule.
-    /// [`Rule::Exists`] does not look at the scalar: that there is one answers it.
+    /// Returns whether one scalar of the record satisfies the rule. [`Rule::Exists`] ignores the
+    /// scalar: its presence is sufficient.
     pub(super) fn accepts(&self, scalar: &Value) -> bool {
         match self {
             Self::Equals(literal) => literal.equals(scalar),

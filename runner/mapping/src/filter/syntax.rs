@@ -1,12 +1,12 @@
-//! The JSON of a filter pattern, read without losing how its numbers were written.
+//! The JSON of a filter pattern, parsed without losing the notation of numbers.
 //!
-//! Operators and matching are not known here.
+//! The module does not interpret operators.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// What is wrong at one place of a pattern, and what to write there instead.
+/// What is wrong at one place of a pattern, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) problem: String,
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Object,
 }
 
-/// The kind of a value that has been checked to be JSON: its first byte tells.
+/// Returns the kind of a value that was checked to be JSON, from its first byte.
 pub(super) fn kind(raw: &RawValue) -> Kind {
     match raw.get().as_bytes().first() {
         Some(b'{') => Kind::Object,
@@ -42,17 +42,18 @@ pub(super) fn kind(raw: &RawValue) -> Kind {
     }
 }
 
-/// The members of an object. Of members with the same name the last one counts, as in Lambda.
+/// Returns the members of an object. Of members with the same name the last one counts, as in
+/// Lambda.
 pub(super) fn object(raw: &RawValue) -> Result<BTreeMap<String, &RawValue>, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not an object", "{…}"))
 }
 
-/// The elements of an array.
+/// Returns the elements of an array.
 pub(super) fn list(raw: &RawValue) -> Result<Vec<&RawValue>, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a list", "[…]"))
 }
 
-/// The text of a string, its escapes resolved.
+/// Returns the text of a string with its escapes resolved.
 pub(super) fn text(raw: &RawValue) -> Result<String, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a string", "\"text\""))
 }

@@ -1,11 +1,11 @@
-//! What the function `archive-maintenance` answers, as `weir archive` writes it.
+//! Formats the answers of the function `archive-maintenance` for `weir archive`.
 //!
-//! What is in the answer is not looked at here, but whether it is that of an erasure.
+//! It passes their content through, and only recognises an erasure.
 
 use serde_json::{Value, json};
 
-/// The function's answer with its names as all verbs write names: `event_ids`, where the function
-/// and the receipts that it keeps have `eventIds`, as events of AWS do.
+/// Converts the member names of an answer to snake case, as all verbs write them: `eventIds` to
+/// `event_ids`.
 pub(super) fn as_written(answer: &str) -> String {
     match serde_json::from_str(answer) {
         Ok(answer) => snake_case(answer).to_string(),
@@ -13,7 +13,7 @@ pub(super) fn as_written(answer: &str) -> String {
     }
 }
 
-/// The value with the names of all members so. Names of the function's are ASCII, and none is data.
+/// Converts all member names of a value. The function's names are ASCII, and none of them is data.
 fn snake_case(value: Value) -> Value {
     let name = |name: String| {
         let mut snake = String::with_capacity(name.len());
@@ -34,8 +34,7 @@ fn snake_case(value: Value) -> Value {
     }
 }
 
-/// The answer to an erasure with the store's time beside that of the function's machine. Any other
-/// one stays as it is.
+/// Adds the store's time to the answer of an erasure; any other answer is returned unchanged.
 pub(super) fn with_store_time(answer: &str, now_seconds: i64) -> String {
     let mut read: Value = serde_json::from_str(answer).unwrap_or_default();
     match read.get_mut("erased").and_then(Value::as_object_mut) {

@@ -1,6 +1,6 @@
-//! One value of an archive row: from an Arrow column, to JSON text, compared exactly.
+//! One value of an archive row: read from an Arrow column, written as JSON, compared exactly.
 //!
-//! Which rows are read, and from where, is not known here. No number becomes a binary fraction.
+//! It does not know which rows are read. No number is converted to a binary fraction.
 
 use std::fmt::{self, Write as _};
 
@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use model::json::write_string;
 
-/// The types that archive columns have, in the words of Athena's SQL.
+/// The types of archive columns, named as in Athena's SQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CellType {
     /// UTF-8 text.
@@ -33,14 +33,14 @@ pub(super) enum CellType {
     Boolean,
     /// Bytes.
     Binary,
-    /// Milliseconds of UTC.
+    /// Milliseconds since 1970, UTC.
     Timestamp,
     /// List of texts.
     Texts,
 }
 
 impl CellType {
-    /// The type of an Arrow column; `None` for one that no archive part has.
+    /// Returns the type of an Arrow column; `None` for one that no archive part has.
     pub(super) fn of(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
             DataType::Utf8 => Self::Text,
@@ -78,35 +78,35 @@ impl fmt::Display for CellType {
 pub(super) enum Cell {
     /// NULL.
     Null,
-    /// Of a text column.
+    /// The value of a text column.
     Text(String),
-    /// Of an integer column.
+    /// The value of an integer column.
     Integer(i64),
-    /// Of a decimal column: `unscaled` divided by 10^`scale`.
+    /// The value of a decimal column: `unscaled` divided by 10^`scale`.
     Decimal {
         /// The digits.
         unscaled: i128,
-        /// How many of them stand after the point.
+        /// Number of digits after the point.
         scale: i8,
     },
-    /// Of a boolean column.
+    /// The value of a boolean column.
     Boolean(bool),
-    /// Of a binary column.
+    /// The value of a binary column.
     Binary(Vec<u8>),
     /// Milliseconds since 1970.
     Time(i64),
-    /// Of a list of texts.
+    /// A list of texts.
     Texts(Vec<String>),
 }
 
-/// A row: names and values in the part's order.
+/// A row: names and values in the order of the part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(Vec<(String, Cell)>);
 
-/// The rows of a batch.
+/// Returns the rows of a batch.
 ///
 /// # Errors
-/// A column of a type that no archive part has.
+/// When a column has a type that no archive part has.
 pub(super) fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>, String> {
     let mut rows: Vec<Row> =
         (0..batch.num_rows()).map(|_| Row(Vec::with_capacity(batch.num_columns()))).collect();
@@ -125,7 +125,7 @@ pub(super) fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The value at a position of a column, which is below the column's length.
+/// Returns the value at an index, which must be below the column's length.
 fn cell_of(cell_type: CellType, array: &dyn Array, at: usize) -> Cell {
     if array.is_null(at) {
         return Cell::Null;
@@ -149,16 +149,16 @@ fn cell_of(cell_type: CellType, array: &dyn Array, at: usize) -> Cell {
     }
 }
 
-/// `2026-11-21T02:29:59Z`; a time beyond the calendar as its milliseconds.
+/// Formats a time as `2026-11-21T02:29:59Z`; a time beyond the calendar as milliseconds.
 pub(super) fn time_text(millis: i64) -> String {
     Timestamp::from_millisecond(millis).map_or_else(|_| millis.to_string(), |time| time.to_string())
 }
 
-/// Reads a time: RFC 3339, a day (its first moment in UTC), or seconds since 1970. Answers
+/// Parses a time: RFC 3339, a day (its first moment in UTC), or seconds since 1970. Returns
 /// milliseconds since 1970.
 ///
 /// # Errors
-/// Text that is none of these.
+/// When the text is none of these.
 pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse::<i64>() {
         return seconds.checked_mul(1000).ok_or_else(|| format!("`{text}` is not a time"));
@@ -172,7 +172,7 @@ pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
 }
 
 impl Cell {
-    /// The exact decimal text of a number; `None` for anything else.
+    /// Returns the exact decimal text of a number; `None` for other values.
     pub(super) fn number_text(&self) -> Option<String> {
         match self {
             Self::Integer(integer) => Some(integer.to_string()),
@@ -219,12 +219,12 @@ fn decimal_text(unscaled: i128, scale: i8) -> String {
 }
 
 impl Row {
-    /// The value of a column; NULL if the part does not have it.
+    /// Returns the value of a column; NULL if the part lacks the column.
     pub(super) fn get(&self, column: &str) -> &Cell {
         self.0.iter().find(|(name, _)| name == column).map_or(&Cell::Null, |(_, cell)| cell)
     }
 
-    /// The text in a column; empty if there is none.
+    /// Returns the text in a column; empty if there is none.
     pub(super) fn text(&self, column: &str) -> &str {
         match self.get(column) {
             Cell::Text(text) => text,
@@ -232,7 +232,7 @@ impl Row {
         }
     }
 
-    /// When the item was deleted, in milliseconds since 1970.
+    /// Returns the time of the delete in milliseconds since 1970.
     pub(super) fn deleted_at(&self) -> i64 {
         match self.get("_deleted_at") {
             Cell::Time(millis) => *millis,
@@ -240,7 +240,7 @@ impl Row {
         }
     }
 
-    /// The row as one line of JSON: plain columns, and `_item` as the object in DynamoDB JSON.
+    /// Returns the row as one line of JSON: its columns, and `_item` as an object in DynamoDB JSON.
     pub(super) fn json(&self) -> String {
         let mut out = String::from("{");
         for (position, (name, cell)) in self.0.iter().enumerate() {
@@ -249,7 +249,7 @@ impl Row {
             }
             write_string(&mut out, name);
             out.push(':');
-            // `_item` is JSON already; shown as an object it needs no second parsing.
+            // `_item` is JSON already, so it is copied without parsing.
             match cell {
                 Cell::Text(item) if name == "_item" => {
                     let _ = write!(out, "{item}");

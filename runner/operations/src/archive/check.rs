@@ -1,6 +1,6 @@
 //! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table.
 //!
-//! What there is of both is read here; whether it is equal, `completeness` says.
+//! This module reads both; `completeness` compares them.
 
 use std::collections::BTreeSet;
 
@@ -22,15 +22,15 @@ use client::running::Look;
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
 /// for DynamoDB Streams".
 const RETENTION_MS: i64 = 24 * 3600 * 1000;
-/// Seconds that a delete may take into the archive of the `weir up` on this machine.
+/// Seconds in which the `weir up` on this machine should have archived a delete.
 const GRACE: u32 = 30;
-/// On AWS a batch is gathered for up to 300 seconds, and tried again when something is in its way.
+/// The same on AWS, where a batch is gathered for up to 300 seconds, and retries take time.
 const GRACE_ON_AWS: u32 = 360;
-/// Records near the end of the retention may go while they are read.
+/// Margin before the end of the retention, because records may be trimmed while they are read.
 const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
-/// The tables to compare: the one that is named, or those that have parts and those that the running
-/// `weir up` archives, of which nothing may have arrived.
+/// Returns the tables to compare: the named one, or else those that have parts and those that the
+/// running `weir up` archives, which may have no part yet.
 async fn tables_to_check(
     found: &Found,
     table: Option<String>,
@@ -58,7 +58,7 @@ async fn tables_to_check(
     }
 }
 
-/// The names of the archives that have parts of a table there.
+/// Returns the names of the archives that have parts of a table at this place.
 async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
     let Found::Archive(source) = found else { return Ok(BTreeSet::new()) };
     let parts = source.parts(Some(table), None).await?;
@@ -68,7 +68,7 @@ async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
 /// Compares, and writes a line for each table.
 ///
 /// # Errors
-/// What cannot be read.
+/// When the stream or the archive cannot be read.
 pub(super) async fn check(
     found: Found,
     table: Option<String>,
@@ -88,10 +88,11 @@ pub(super) async fn check(
         let before = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
         let archives = names(&found, &table).await?;
         let known = Known { table: &table, archives: &archives };
-        // The stream before the rows: what is archived meanwhile is then not missing.
+        // The stream is read before the rows, so that a delete archived in between is not reported
+        // as missing.
         let deletes = match deletes::read(&client, known).await {
             Ok(deletes) => deletes,
-            // An archive outlives its table, which is no reason to check no other.
+            // An archive outlives its table; the other tables are still checked.
             Err(reason) if !is_named && is_gone(&dynamodb, &table).await => {
                 let line = json!({ "table": table, "checked": false, "reason": reason });
                 output.line(&line.to_string())?;
@@ -132,7 +133,7 @@ pub(super) async fn check(
     Ok(code)
 }
 
-/// The rows of a part, and the event ids of those that were erased from it.
+/// Returns the rows of a part, and the event ids of rows erased from it.
 async fn read_archived(
     source: &Source,
     part: &Part,
@@ -154,7 +155,7 @@ async fn read_archived(
     Ok((rows, content.erased().map_err(|error| failed(error.to_string()))?))
 }
 
-/// Whether the store says that it has no such table.
+/// Returns true if the store reports that the table does not exist.
 async fn is_gone(client: &aws_sdk_dynamodb::Client, table: &str) -> bool {
     let described = client.describe_table().table_name(table).send().await;
     described.is_err_and(|error| {

@@ -1,28 +1,28 @@
-//! `weir archive check`: the TTL deletes in a table's streams against the rows of the archive.
+//! Compares the TTL deletes in a table's streams with the rows of the archive.
 //!
-//! A stream keeps 24 hours; what is older cannot be checked, and is not counted. The comparison is
-//! pure; reading the stream is in `deletes`.
+//! A stream keeps 24 hours; older rows cannot be checked and are not counted. Pure: `deletes` reads
+//! the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// Event ids that a report names at most, of each kind.
+/// Maximum number of event ids of each kind in a report.
 const EXAMPLES_MAX: usize = 10;
 
-/// What the streams of a table hold.
+/// What the streams of a table have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Deletes {
     /// The streams that were read, by ARN.
     pub(super) streams: BTreeSet<String>,
     /// Time of each TTL delete in milliseconds since 1970, by event id.
     pub(super) deletes: BTreeMap<String, i64>,
-    /// TTL deletes of items that were restored from the archive that is compared, and not changed
-    /// since: it has their rows from before, or they were erased, and no second ones.
+    /// Number of TTL deletes of items that were restored from the compared archive and not changed
+    /// since. The archive has their earlier rows, or those were erased; it gets no second ones.
     pub(super) restored: usize,
 }
 
-/// What of an archive row is compared.
+/// The compared members of an archive row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Archived {
     /// The event id.
@@ -31,21 +31,21 @@ pub(super) struct Archived {
     pub(super) stream_arn: String,
     /// When, in milliseconds since 1970.
     pub(super) deleted_at: i64,
-    /// Whether TTL deleted the item. The stream's other deletes are not compared.
+    /// Whether TTL deleted the item; other deletes in the stream are not compared.
     pub(super) is_ttl: bool,
-    /// Whether it stands in an object that compaction made.
+    /// Whether the row is in a compacted object.
     pub(super) is_compacted: bool,
 }
 
-/// Which times are compared, in milliseconds since 1970.
+/// The compared times, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// From here on, inclusive, the stream certainly still has its records.
+    /// Start (inclusive): the stream certainly still has the records from here on.
     pub(super) from: i64,
-    /// Up to here, exclusive, deletes should be archived, and the stream was read.
+    /// End (exclusive) of the time whose deletes should be archived by now.
     pub(super) to: i64,
-    /// From `to` up to here, exclusive, a delete that is not archived may be on its way. One that
-    /// claims to be later is missing: the clock was set back, and its age is not known.
+    /// A delete from `to` to here (exclusive) may not be archived yet. A later one counts as
+    /// missing: the clock was set back, so its age is unknown.
     pub(super) end: i64,
 }
 
@@ -62,10 +62,10 @@ pub(super) struct Comparison {
     duplicates: Vec<String>,
 }
 
-/// Compares. Rows outside the window, or of streams that were not read, are counted as duplicates
-/// only, as are those of other deletes than TTL's. What was erased from the archive is not missed
-/// there. A row may stand in a part and in a compacted object, while compaction is under way or
-/// until the run after one that died.
+/// Compares. Rows outside the window, of streams that were not read, or of other deletes than TTL's
+/// count as duplicates only. Erased rows do not count as missing. A row may be in a part and in a
+/// compacted object at the same time: while a compaction runs, and after one that died until the
+/// next run.
 pub(super) fn compare(
     deletes: &Deletes,
     rows: impl IntoIterator<Item = Archived>,
@@ -73,7 +73,7 @@ pub(super) fn compare(
     window: Window,
 ) -> Comparison {
     let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
-    // Whether it was seen in a part, and in a compacted object.
+    // Whether an event was seen in a part, and in a compacted object.
     let mut seen: BTreeMap<String, [bool; 2]> = BTreeMap::new();
     for row in rows {
         let [in_part, compacted] = seen.entry(row.event_id.clone()).or_default();
@@ -108,12 +108,12 @@ pub(super) fn compare(
 }
 
 impl Comparison {
-    /// Whether the archive holds what the stream says, once each.
+    /// Returns true if the archive has every delete exactly once.
     pub(super) fn is_equal(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty() && self.duplicates.is_empty()
     }
 
-    /// For programs.
+    /// Returns the report as JSON.
     pub(super) fn json(&self, table: &str, restored: usize) -> Value {
         let some = |ids: &[String]| ids.iter().take(EXAMPLES_MAX).cloned().collect::<Vec<_>>();
         json!({
@@ -139,8 +139,8 @@ impl Comparison {
 mod tests {
     use super::*;
 
-    /// Rows as `event@time` or `event@time/stream`; one that a user deleted begins with `-`, one in
-    /// a compacted object with `+`.
+    /// Parses rows `event@time` or `event@time/stream`; `-` marks a user's delete, `+` a compacted
+    /// object.
     fn rows(text: &str) -> Vec<Archived> {
         let row = |word: &str| {
             let (event_id, rest) = word.split_once('@').unwrap();

@@ -1,8 +1,8 @@
-//! `--where`: one comparison of a column with a value, typed by the column.
+//! `--where`: one comparison of a column with a value of the column's type.
 //!
-//! No SQL, no functions, no `or`: several conditions hold together. NULL compares with nothing; a
-//! column that is NULL because the value does not fit it is compared with the value in `_item`. `dt`,
-//! the day in a part's name, is compared once for the part, and not again for its rows.
+//! It is not SQL: there are no functions and no `or`; several conditions are combined with `and`.
+//! NULL equals nothing. If a column is NULL because the value does not fit it, the value in `_item`
+//! is compared. `dt`, the day in a part's name, is compared once per part.
 
 use std::cmp::Ordering;
 
@@ -14,11 +14,11 @@ use super::is_day;
 use super::schema::Union;
 use super::source::{Part, Source};
 
-/// What tables of engines are partitioned by: the UTC day in the names of parts. No column of a part
+/// The partition column of engine tables: the UTC day in the names of parts. No column of a part
 /// has this name.
 pub(super) const DAY: &str = "dt";
 
-/// Longer spellings first, so that `<=` is not read as `<`.
+/// Longer operators first, so that `<=` is not read as `<`.
 const COMPARATORS: [(&str, Comparator); 6] = [
     ("!=", Comparator::NotEqual),
     ("<=", Comparator::AtMost),
@@ -44,41 +44,41 @@ enum Literal {
     Number(Number),
     Boolean(bool),
     Time(i64),
-    /// Of a part, and of no row.
+    /// Compared with a part's day, not with rows.
     Day(String),
 }
 
-/// One comparison as it was written: what the column is, parts say.
+/// One comparison as written, before its column's type is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Comparison {
-    /// As it was written, for messages.
+    /// The text, for messages.
     text: String,
-    /// Its column.
+    /// The column's name.
     column: String,
     comparator: Comparator,
     value: String,
 }
 
-/// One comparison.
+/// One comparison with a typed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     column: String,
-    /// The attribute's path, if it is a column of the table.
+    /// The attribute's path, if the column belongs to the table.
     path: Option<String>,
     comparator: Comparator,
     literal: Literal,
 }
 
 impl Comparison {
-    /// Reads `COLUMN OPERATOR VALUE`; spaces around the operator and quotes around the value may
-    /// be left out.
+    /// Parses `COLUMN OPERATOR VALUE`; spaces around the operator and quotes around the value are
+    /// optional.
     ///
     /// # Errors
-    /// Text of another form, or a day that is none.
+    /// When the text has another form, or a day is not valid.
     fn read(text: &str) -> Result<Self, String> {
         let form = || {
             format!(
-                "--where `{text}`: write COLUMN OPERATOR VALUE, such as `year >= 2000`; operators are = != < <= > >="
+                "--where `{text}`: write COLUMN OPERATOR VALUE, for example `year >= 2000`; operators are = != < <= > >="
             )
         };
         let at = text.find(['=', '!', '<', '>']).ok_or_else(form)?;
@@ -89,15 +89,17 @@ impl Comparison {
         let (comparator, value) = found.ok_or_else(form)?;
         let (column, value) = (column.trim().to_owned(), unquoted(value.trim()).to_owned());
         if column == DAY && !is_day(&value) {
-            return Err(format!("--where `{text}`: `{value}` is no day: write such as 2026-11-21"));
+            return Err(format!(
+                "--where `{text}`: `{value}` is not a day: write, for example, 2026-11-21"
+            ));
         }
         Ok(Self { text: text.to_owned(), column, comparator, value })
     }
 
-    /// Gives the value the type that the column has.
+    /// Converts the value to the type of the column.
     ///
     /// # Errors
-    /// An unknown column, or a value that is not of the column's type.
+    /// When the column is unknown, or the value does not have its type.
     fn typed(&self, union: &Union) -> Result<Condition, String> {
         let Self { text, column, value, .. } = self;
         let of = |path, literal| Condition {
@@ -110,7 +112,7 @@ impl Comparison {
             return Ok(of(None, Literal::Day(value.clone())));
         }
         let known = union.column(column).ok_or_else(|| {
-            format!("--where `{text}`: there is no column `{column}`; {}", union.names_like(column))
+            format!("--where `{text}`: unknown column `{column}`; {}", union.names_like(column))
         })?;
         let cell_type = known
             .only_type()
@@ -134,14 +136,14 @@ impl Comparison {
             ),
             CellType::Timestamp => Literal::Time(parse_time(value)?),
             CellType::Binary | CellType::Texts => {
-                return Err(format!("`{column}` is {cell_type}, which is not compared"));
+                return Err(format!("`{column}` is {cell_type}, which cannot be compared"));
             }
         })
     }
 }
 
 impl Condition {
-    /// Whether parts of a day may have rows that meet the condition.
+    /// Returns true if parts of a day may have matching rows.
     pub(super) fn takes_day(&self, date: &str) -> bool {
         match &self.literal {
             Literal::Day(day) => self.comparator.takes(date.cmp(day.as_str())),
@@ -149,13 +151,13 @@ impl Condition {
         }
     }
 
-    /// Whether a row meets the condition.
+    /// Returns true if a row matches.
     ///
     /// # Errors
-    /// An item that cannot be read and has to be.
+    /// When an item has to be read and cannot be.
     fn holds(&self, row: &Row) -> Result<bool, String> {
         let ordering = match (&self.literal, row.get(&self.column)) {
-            // Its part was taken for that.
+            // The day was compared for the whole part.
             (Literal::Day(_), _) => return Ok(true),
             (_, Cell::Null) => return self.holds_in_item(row),
             (Literal::Text(literal), Cell::Text(text)) => Some(text.as_str().cmp(literal)),
@@ -170,11 +172,11 @@ impl Condition {
         Ok(ordering.is_some_and(|ordering| self.comparator.takes(ordering)))
     }
 
-    /// Whether the value that does not fit the column meets the condition. One of another type is
-    /// unequal to what is asked for, and neither below nor above it, as in DynamoDB.
+    /// Returns true if the value that does not fit the column matches. A value of another type is
+    /// unequal, and neither less nor greater, as in DynamoDB.
     fn holds_in_item(&self, row: &Row) -> Result<bool, String> {
         let Cell::Texts(coercions) = row.get("_coercions") else { return Ok(false) };
-        // Most rows have no note, and their items need not be read.
+        // Most rows have no coercion, so their items need not be parsed.
         if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }
@@ -202,10 +204,11 @@ impl Condition {
     }
 }
 
-/// Reads conditions against the columns that all parts have.
+/// Parses conditions for the columns of all parts.
 ///
 /// # Errors
-/// See [`Comparison::read`] and [`Comparison::typed`], or a part that cannot be read.
+/// When a condition is wrong (see [`Comparison::read`] and [`Comparison::typed`]), or a part cannot
+/// be read.
 pub(super) async fn read_all(
     source: &Source,
     parts: &[Part],
@@ -220,10 +223,10 @@ pub(super) async fn read_all(
     comparisons.iter().map(|known| known.typed(&union)).collect()
 }
 
-/// Whether a row meets all conditions.
+/// Returns true if a row matches all conditions.
 ///
 /// # Errors
-/// An item that cannot be read and has to be.
+/// When an item has to be read and cannot be.
 pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool, String> {
     for condition in conditions {
         if !condition.holds(row)? {
@@ -234,7 +237,7 @@ pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool, St
 }
 
 impl Comparator {
-    /// Whether it takes a value that compares so with the literal.
+    /// Returns true if a value that compares so with the literal matches.
     fn takes(self, ordering: Ordering) -> bool {
         match self {
             Self::Equal => ordering == Ordering::Equal,
@@ -247,7 +250,7 @@ impl Comparator {
     }
 }
 
-/// The value without the single or double quotes around it.
+/// Returns the value without the single or double quotes around it.
 fn unquoted(value: &str) -> &str {
     ['\'', '"']
         .iter()

@@ -1,8 +1,8 @@
-//! `weir archive ddl`: the table and the views for a query engine, from the schemas that the parts
-//! really have.
+//! `weir archive ddl`: writes the table and views for a query engine, from the schemas of the
+//! parts.
 //!
-//! Columns whose type differs from part to part are left out, with a note that says where; `_item`
-//! has their values. Nothing is created here.
+//! A column whose type differs between parts is left out; a note says where, and `_item` has its
+//! values. This module only writes text.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::schema::{Union, UnionColumn};
 use super::source::Part;
 
-/// What follows the name of a table in that of its archive.
+/// Suffix of the name of a table's archive.
 const SUFFIX: &str = "_archive";
 
 /// A query engine.
@@ -26,27 +26,27 @@ pub(super) enum Engine {
     Glue,
 }
 
-/// What to write DDL for.
+/// The table for which DDL is written.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     /// The table.
     pub(super) table: &'a str,
-    /// The archive's address: `s3://…` or a folder, without a slash at its end.
+    /// The archive's address: `s3://…` or a folder, without a trailing slash.
     pub(super) location: &'a str,
-    /// The first day that has a part.
+    /// The first day with a part.
     pub(super) first_date: &'a str,
     /// The columns of the key; without them there is no view of the latest versions.
     pub(super) key_columns: &'a [String],
 }
 
-/// Writes the DDL.
+/// Returns the DDL.
 ///
 /// # Errors
-/// A key column that no part has.
+/// When no part has a key column.
 pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result<String, String> {
     for key in target.key_columns {
         if union.column(key).is_none() {
-            return Err(format!("there is no column `{key}`; {}", union.names_like(key)));
+            return Err(format!("unknown column `{key}`; {}", union.names_like(key)));
         }
     }
     let (agreed, conflicts): (Vec<&UnionColumn>, Vec<&UnionColumn>) =
@@ -56,7 +56,7 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     }
     let mut out = String::new();
     for note in conflicts.iter().filter_map(|column| column.conflict()) {
-        let _ = writeln!(out, "-- left out, read it from _item: {note}");
+        let _ = writeln!(out, "-- left out, its values are in _item: {note}");
     }
     match engine {
         Engine::Athena => athena(&mut out, target, &agreed, union),
@@ -65,11 +65,11 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     Ok(out)
 }
 
-/// Looks whether the name of a table in the engine is its own among the tables of an archive. The one
-/// that is spelled as in the engine keeps the name, and so does any that meets no other.
+/// Checks that no other table of the archive has the same name in the engine. A table whose name
+/// needs no change keeps it.
 ///
 /// # Errors
-/// Another table has the name.
+/// When another table has the name.
 pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
     let name = relation(table);
     if name.strip_suffix(SUFFIX) == Some(table) {
@@ -78,12 +78,12 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
     let other = parts.iter().find(|part| part.table != table && relation(&part.table) == name);
     let Some(Part { table: other, .. }) = other else { return Ok(()) };
     Err(format!(
-        "the tables `{table}` and `{other}` would both be `{name}` in the engine, which folds case and `-`: copy `table={table}` into a folder of its own, name that with --folder and the archive's address with --location, and create what is written in another database"
+        "the tables `{table}` and `{other}` would both be `{name}` in the engine, which folds case and `-`: copy `table={table}` into a folder of its own, name it with --folder and the archive's address with --location, and run the DDL in another database"
     ))
 }
 
-/// The name of the table in the engine: lower case, with `_` for what must be quoted, as must a digit
-/// or `_` at the beginning.
+/// Returns the name of the table in the engine: lower case, with `_` for characters that need
+/// quotes, including a leading digit or `_`.
 fn relation(table: &str) -> String {
     let name = table.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let letter = match name.chars().next() {
@@ -98,7 +98,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A path as a pattern that DuckDB finds it with: what its patterns take for a sign is in brackets.
+/// Escapes a path for DuckDB: special characters of its patterns are put in brackets.
 pub(super) fn as_glob(path: &str) -> String {
     let mut glob = String::new();
     for character in path.chars() {
@@ -110,8 +110,8 @@ pub(super) fn as_glob(path: &str) -> String {
     glob
 }
 
-/// A name for a column of the view's own: the wanted one, with a number if the table has such a
-/// column, which engines compare without regard to case.
+/// Returns a name for a column that the view adds: the wanted one, with a number if the table has
+/// such a column. Engines compare names without regard to case.
 fn own_column(wanted: &str, union: &Union) -> String {
     let is_free =
         |name: &String| !union.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
@@ -124,8 +124,8 @@ fn columns_sql(columns: &[&UnionColumn]) -> String {
     names.join(", ")
 }
 
-/// The properties that make partitions known without a crawler. Source: Athena user guide,
-/// "Partition projection".
+/// Returns the table properties for partition projection, so that no crawler is needed. Source:
+/// Athena user guide, "Partition projection".
 fn projection(target: &Target<'_>) -> [(&'static str, String); 7] {
     [
         ("projection.enabled", "true".to_owned()),
@@ -179,10 +179,12 @@ fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union
     });
 }
 
-/// The view in which each event stands once, which an engine can narrow to the days that a query names, as
-/// an event has one day; and the one with the last version of each key. A key
-/// that did not fit its column is NULL there, so its value in `_item` tells such keys apart; so it does
-/// for one whose column is not among the `columns` of the table, because its type differs.
+/// Returns two views. The first has each event once; an event has one day, so an engine reads only
+/// the days of a query. The second has the last version of each key.
+///
+/// A key that does not fit its column is NULL there, so keys are also compared by their value in
+/// `_item`; likewise if the key's column is not among `columns` because its type differs between
+/// parts.
 fn views(
     out: &mut String,
     target: &Target<'_>,
@@ -198,7 +200,7 @@ fn views(
     if target.key_columns.is_empty() {
         let _ = writeln!(
             out,
-            "-- {name}_latest needs the key: name its columns with --key-columns, or run where `weir up` runs"
+            "-- {name}_latest needs the key: name its columns with --key-columns, or run this in the folder of a running `weir up`"
         );
         return;
     }
@@ -220,7 +222,7 @@ fn views(
     );
 }
 
-/// Glue's `TableInput`. Source: AWS Glue Web API reference, "TableInput".
+/// Returns Glue's `TableInput`. Source: AWS Glue Web API reference, "TableInput".
 fn glue(target: &Target<'_>, columns: &[&UnionColumn]) -> String {
     let types = columns.iter().filter_map(|column| {
         Some(json!({"Name": column.name, "Type": column.only_type()?.to_string()}))
@@ -260,7 +262,7 @@ mod tests {
         UnionColumn { name: name.to_owned(), path: Some(path.to_owned()), types: types.collect() }
     }
 
-    /// Where a key is not in a column, or may not be, it is read where the item has it.
+    /// A key that is not in its column is read from the item.
     #[test]
     fn versions_are_told_apart_by_the_attributes_of_the_key() {
         let union = Union {
@@ -291,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A column of the table that has the name would be what the view compares with 1.
+    /// Otherwise the view would compare the table's column with 1.
     #[test]
     fn the_views_own_columns_have_names_that_the_table_has_not() {
         let of = |names: &[&str]| Union {

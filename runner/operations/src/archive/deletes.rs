@@ -1,8 +1,8 @@
-//! The TTL deletes in the streams of a table, over the Streams API.
+//! Reads the TTL deletes in the streams of a table, over the Streams API.
 //!
-//! Every shard is read from its oldest record to its end, or to where it is now. Where that is, an
-//! open shard does not say: between its records it has pages without any. A closed one ends with a
-//! page that names no other. Nothing is compared here.
+//! Every shard is read from its oldest record to its current end. An open shard does not mark its
+//! end: it also has empty pages between records. A closed one ends with a page without a next
+//! iterator.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,30 +18,29 @@ use super::completeness::Deletes;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// TTL deletes that are kept at most: some 500 MB.
+/// Maximum number of TTL deletes in memory: some 500 MB.
 const DELETES_MAX: usize = 5_000_000;
-/// Empty pages in a row after which an open shard counts as read. On AWS each looks at a portion of
-/// the shard that may have no record, so a few of them say little.
+/// Number of consecutive empty pages after which an open shard counts as read. On AWS each covers a
+/// part of the shard that may have no record, so a few of them mean little.
 const EMPTY_PAGES_MAX: usize = 50;
-/// How long a closed shard may give empty pages before it counts as one that does not end.
+/// How long a closed shard may give empty pages before the read fails.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
-/// Readings of a shard that are begun anew at most: each because its oldest records were trimmed
-/// meanwhile, which takes a leap of the clock.
+/// Maximum number of restarts of a shard's read. Each follows a trim of its oldest records
+/// meanwhile, which takes an advance of the clock.
 const READINGS_MAX: usize = 3;
 
-/// Which items the archive does not get again.
+/// Which deleted items get no new row in the archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
     /// The table.
     pub(super) table: &'k str,
-    /// The names of the archives that are compared, as marks have them; more than one if their
-    /// prefixes have a beginning in common.
+    /// The names of the compared archives, as marks have them; more than one if prefixes overlap.
     pub(super) archives: &'k BTreeSet<String>,
 }
 
 impl Known<'_> {
-    /// As the function `archive` decides it: an item from any other archive, or of one that its mark
-    /// does not name, has to have a row.
+    /// Decides like the function `archive`: an item needs a row unless its mark names one of these
+    /// archives.
     fn has(self, item: &Item, keys: &Item) -> bool {
         let is_key = |name: &str| keys.contains_key(name);
         let mut archives = self.archives.iter();
@@ -49,10 +48,10 @@ impl Known<'_> {
     }
 }
 
-/// Reads all streams of a table that are still readable.
+/// Reads all streams of a table that still exist.
 ///
 /// # Errors
-/// A call that failed, or a table that has no stream.
+/// When a call fails, or the table has no stream.
 pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes, String> {
     let table = known.table;
     let mut found = Deletes::default();
@@ -71,7 +70,7 @@ pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes, S
     Ok(found)
 }
 
-/// What is trimmed is not missed: it is older than what is compared.
+/// Reads a shard. Trimmed records are older than the compared time, so they do not matter.
 async fn read_shard(
     stream: &Stream,
     (known, shard): (Known<'_>, &Shard),
@@ -107,7 +106,7 @@ async fn read_shard(
             }
             if is_closed && empty > 0 && since.elapsed() > EMPTY_TIME_MAX {
                 return Err(format!(
-                    "shard `{id}` is closed and has not come to its end in {} s without a record: check again later",
+                    "closed shard `{id}` gave only empty pages for {} s: run the check again later",
                     EMPTY_TIME_MAX.as_secs()
                 ));
             }
@@ -122,7 +121,7 @@ fn note(
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<(), String> {
-    // Few records say who made them, so the others need not be decoded.
+    // Few records have a user identity; the others need not be decoded.
     if !record.json().contains("\"userIdentity\"") {
         return Ok(());
     }
@@ -132,7 +131,7 @@ fn note(
     }
     let is_key = |name: &str| record.keys.contains_key(name);
     if record.old_image.as_ref().is_some_and(|item| is_bare_tombstone_of(item, is_key)) {
-        // It gets no row, and is none of the items that the archive had before.
+        // It gets no row, and the archive had no earlier one.
         return Ok(());
     }
     if record.old_image.as_ref().is_some_and(|item| known.has(item, &record.keys)) {
@@ -166,8 +165,8 @@ mod tests {
     const ARN: &str =
         "arn:aws:dynamodb:eu-west-1:000000000000:table/films/stream/2026-11-21T00:00:00.000";
 
-    /// The page at a place of a shard: one has a TTL delete, the others are empty. A shard that ends
-    /// has three more pages behind it.
+    /// Returns the page at a position of a shard: one has a TTL delete, the others are empty. A
+    /// shard that ends has three more pages.
     fn page(place: usize, delete_at: usize, ends: bool) -> Value {
         let delete = json!({
             "awsRegion": "eu-west-1",
@@ -192,7 +191,7 @@ mod tests {
         page
     }
 
-    /// A client of a stream with one such shard, whose iterators are the places.
+    /// Returns a client of a stream with one such shard, whose iterators are positions.
     async fn serve(delete_at: usize, ends: bool) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -219,7 +218,7 @@ mod tests {
         endpoint::streams_client(&url)
     }
 
-    /// A closed shard has no record behind its last page, and any number of pages without one.
+    /// A closed shard has no record after its last page, and may have any number of empty pages.
     #[tokio::test]
     async fn a_closed_shard_is_read_to_its_end_however_many_of_its_pages_are_empty() {
         for (is_closed, delete_at, expected) in
@@ -266,7 +265,7 @@ mod tests {
             }
             let known = Known { table: "films", archives: &archives };
             assert_eq!(known.has(&item, &keys), expected, "{archive:?} {from} {is_changed}");
-            // A folder names no archive.
+            // A folder has no archive name.
             assert!(!Known { table: "films", archives: &BTreeSet::new() }.has(&item, &keys));
         }
     }

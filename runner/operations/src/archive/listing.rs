@@ -1,7 +1,7 @@
-//! `weir archive ls`: tables and days, with parts, rows, bytes, and the first and last delete.
+//! `weir archive ls`: lists tables and days with parts, rows, bytes, and the first and last delete.
 //!
-//! It reads footers only: the times come from the column's statistics. A part that cannot be read is
-//! counted and named, and the others are listed.
+//! It reads footers only; the times are column statistics. Unreadable parts are counted and named,
+//! and the others are listed.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::reading::{LOOKS_MAX, READS_AT_ONCE};
 use super::source::{Part, Source};
 use client::output::{Output as Format, counted, say};
 
-/// Parts that are named because they cannot be read; where there are more, it is not the parts.
+/// Maximum number of unreadable parts that are named; more suggest that the store is at fault.
 const DAMAGED_MAX: usize = 100;
 
 /// One day of one table.
@@ -42,7 +42,7 @@ impl Day {
                 .iter()
                 .find(|column| column.column_path().string() == "_deleted_at");
             if let Some(Statistics::Int64(times)) = column.and_then(|column| column.statistics()) {
-                // An absent time stays absent only until a part has one.
+                // `None` until a part has a time.
                 let first = [self.first, times.min_opt().copied()];
                 self.first = first.into_iter().flatten().min();
                 self.last = self.last.max(times.max_opt().copied());
@@ -70,16 +70,16 @@ impl Day {
     }
 }
 
-/// The days that parts have, and what could not be read.
+/// The days, and the parts that could not be read.
 #[derive(Debug, Default)]
 struct Listing {
     days: BTreeMap<(String, String), Day>,
-    /// The parts that cannot be read, each with the reason; one more than are named at most.
+    /// The unreadable parts with their reasons, up to one more than are named.
     damaged: Vec<(Part, String)>,
 }
 
 impl Listing {
-    /// Reads the footers of parts, up to where so many cannot be read that the list would say nothing.
+    /// Reads the footers of parts, and stops when too many cannot be read.
     async fn read(source: &Source, parts: &[Part]) -> Self {
         let mut listing = Self::default();
         let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
@@ -101,7 +101,7 @@ impl Listing {
         listing
     }
 
-    /// Whether it ends before the last part, as nothing seems to be readable.
+    /// Returns true if it stopped early because too many parts could not be read.
     fn is_cut(&self) -> bool {
         self.damaged.len() > DAMAGED_MAX
     }
@@ -122,12 +122,12 @@ impl Listing {
         }
     }
 
-    /// That the list is not all, and what to do. Why a part cannot be read, its own line says: it need
-    /// not be the part.
+    /// Returns why the list is incomplete, and what to do. The reason of each part is on its own
+    /// line.
     fn problem(&self) -> Option<String> {
         if let Some((_, reason)) = self.damaged.get(DAMAGED_MAX) {
             return Some(format!(
-                "more than {DAMAGED_MAX} parts cannot be read, such as this one: {reason}"
+                "more than {DAMAGED_MAX} parts cannot be read, for example: {reason}"
             ));
         }
         let parts = match self.damaged.len() {
@@ -135,14 +135,13 @@ impl Listing {
             parts => counted(parts, "part", "parts"),
         };
         Some(format!(
-            "{parts} cannot be read, named above: the list counts their bytes, and not their rows; list again if the store did not give them, and if they are damaged, put them back from a copy (a versioned bucket keeps one), or move them away from the archive"
+            "{parts} listed above cannot be read: the list has their bytes but not their rows. If the store did not answer, run this again; if they are damaged, restore them from a copy (a versioned bucket keeps one), or move them out of the archive"
         ))
     }
 }
 
-/// Lists parts, and looks again where one that could not be read is gone from the next list, or is another
-/// there: its rows stand elsewhere by then. What else changes meanwhile is no reason.
-///
+/// Lists parts, and lists again if an unreadable part is missing from the next list or differs
+/// there: compaction moved its rows. Other changes are ignored.
 /// # Errors
 /// Parts that cannot be listed.
 async fn look(
@@ -154,7 +153,7 @@ async fn look(
         if listing.damaged.is_empty() {
             break;
         }
-        // What was found out is told also where nothing answers any more.
+        // If the store stops answering, the result so far is reported.
         let Ok(now) = list().await else { break };
         if listing.damaged.iter().all(|(part, _)| now.contains(part)) {
             break;
@@ -164,10 +163,10 @@ async fn look(
     Ok(listing)
 }
 
-/// Writes the list, also where parts are damaged.
+/// Writes the list, even if parts are damaged.
 ///
 /// # Errors
-/// Parts that cannot be listed, or, behind the list of all others, that cannot be read.
+/// When parts cannot be listed, or, after the list of the others, when some cannot be read.
 pub(super) async fn write(
     source: &Source,
     format: Format,
@@ -212,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// A part is added with each list, or a damaged one is gone from the second.
+    /// Each list adds a part, or the second lacks a damaged one.
     #[tokio::test]
     async fn only_a_damaged_part_that_is_gone_is_a_reason_to_look_again() {
         for (is_removed, lists_made, damaged) in [(false, 2, 1), (true, 2, 0)] {

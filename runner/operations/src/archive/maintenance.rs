@@ -1,11 +1,12 @@
-//! `weir archive compact` and `weir archive erase`: asks the function `archive-maintenance`.
+//! `weir archive compact` and `weir archive erase`: invoke the function `archive-maintenance`.
 //!
-//! The function is the only one that changes the archive, here as on AWS, where it is invoked with
-//! the same events. Nothing is written here; before an erasure the rows that it means are counted,
-//! so that a mistaken key is found before a receipt says that all is gone. An erasure that was given a
-//! name is asked for also when no row is left: one that died behind its last row has no receipt that
-//! says that it is done, and what a versioned bucket keeps of the rows is still there. One without a
-//! name gets one of its own, the same each time, so that it can be gone on with too.
+//! Only that function changes the archive; on AWS it is invoked with the same events. Before an
+//! erasure, the command counts the selected rows, so that a wrong key is found before a receipt is
+//! written.
+//!
+//! An erasure with a name is sent even if no row is left. One that died after its last row has no
+//! receipt, and a versioned bucket still keeps the rows. An erasure without a name gets one that is
+//! derived from the rows, so that it can be resumed too.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -30,62 +31,62 @@ use client::invocation::invoke;
 use client::output::{counted, say};
 use client::running::Running;
 
-/// The function in the template.
+/// The function's logical id in the template.
 pub const FUNCTION: &str = "ArchiveMaintenanceFunction";
 
-/// The least age of parts at which the function `archive-maintenance` takes them while others write: it
-/// checks that itself.
+/// The minimum age of parts that are compacted while functions archive; the function checks it too.
 const AGE_SECONDS_MIN: u64 = 900;
 
-/// What to compact.
+/// Arguments of `weir archive compact`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 something is left for the next time: hours that could not be changed, or there was no time\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute; version 1 of it does not know the first):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
+    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 incomplete: some hours could not be changed, or the time was up; run it again\n\nOn AWS (without the first flag, version 2 of the AWS CLI rejects the payload, and version 1 does not have it; without the second, the CLI sends the event again after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
 )]
 pub(super) struct CompactArguments {
     #[command(flatten)]
     table: OneOfAll,
-    /// Only parts that were written so long ago, by the time of their files; 900 at least [default: 26 hours]
+    /// Minimum age of parts in seconds, by the time of their files; at least 900 [default: 26
+    /// hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
-    /// Also younger parts; only while no function archives
+    /// Include younger parts; use it only while no function archives
     #[arg(long)]
     nothing_is_archiving: bool,
 }
 
-/// What to erase.
+/// Arguments of `weir archive erase`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":2013,\"title\":\"Rush\"}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
+    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":2013,\"title\":\"Rush\"}' --yes\n\nExit codes: 0 erased, now or earlier under the same name, 3 no such row, 4 refused: no such table, or not confirmed"
 )]
 pub(super) struct EraseArguments {
     #[command(flatten)]
     table: NamedTable,
-    /// Attributes and their values in plain JSON or DynamoDB JSON, such as a key
+    /// Attributes with their values, in plain JSON or DynamoDB JSON
     #[arg(long, value_name = "JSON")]
     equals: Option<String>,
-    /// A string attribute and what it begins with
+    /// A string attribute and its prefix
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
     begins_with: Option<String>,
-    /// What the erasure is called: under its name it goes on when it is asked for again [default: one with a hash of what is erased]
+    /// Name of the erasure; the same name resumes it [default: a hash of the rows]
     #[arg(long)]
     name: Option<String>,
-    /// Count the rows, and erase nothing
+    /// Count the rows without erasing them
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Erase without asking
+    /// Erase without confirmation
     #[arg(long)]
     yes: bool,
 }
 
-/// The rows that an erasure means.
+/// The rows of an erasure.
 #[derive(Debug)]
 struct Subject {
     equals: Item,
     begins_with: Option<(String, String)>,
 }
 
-/// How many rows are meant, and in how many objects they stand.
+/// The number of selected rows and of the objects that have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Meant {
     rows: usize,
@@ -93,20 +94,20 @@ struct Meant {
 }
 
 impl CompactArguments {
-    /// Refuses what the function would, in the words of the flags.
+    /// Refuses what the function would refuse, in terms of the flags.
     ///
     /// # Errors
-    /// An age at which somebody may still be writing.
+    /// When a part of this age may still be written to.
     fn check(&self) -> Result<(), String> {
         match self.age {
             Some(age) if age < AGE_SECONDS_MIN && !self.nothing_is_archiving => Err(format!(
-                "--age {age}: a part may be written to until it is {AGE_SECONDS_MIN} seconds old; say --age {AGE_SECONDS_MIN} or more, or also --nothing-is-archiving if no function archives now"
+                "--age {age}: parts younger than {AGE_SECONDS_MIN} seconds may still be written to; use --age {AGE_SECONDS_MIN} or more, or add --nothing-is-archiving if no function archives now"
             )),
             _ => Ok(()),
         }
     }
 
-    /// The function's event.
+    /// Returns the function's event.
     pub(super) fn request(&self) -> Value {
         let mut compact = Map::new();
         compact.insert("nothingIsArchiving".to_owned(), json!(self.nothing_is_archiving));
@@ -121,18 +122,18 @@ impl CompactArguments {
 }
 
 impl EraseArguments {
-    /// Refuses flags that say no rows, before anything is looked for.
+    /// Validates the flags that select rows.
     ///
     /// # Errors
-    /// Which flag, and what to write.
+    /// Names the flag and what to write.
     pub(super) fn check(&self) -> Result<(), String> {
         self.subject().map(drop)
     }
 
-    /// The function's event.
+    /// Returns the function's event.
     ///
     /// # Errors
-    /// Flags that are not of the form they should have.
+    /// When a flag has a wrong form.
     fn request(&self) -> Result<Value, String> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table.name()));
@@ -149,8 +150,8 @@ impl EraseArguments {
         Ok(json!({ "erase": erase }))
     }
 
-    /// The name of the erasure: the given one, or one that the same rows have each time. A receipt
-    /// names no key, so neither does it.
+    /// Returns the name of the erasure: the given one, or one derived from the rows. A receipt
+    /// contains no key, so the name must not contain one.
     fn called(&self) -> Result<String, String> {
         if let Some(name) = &self.name {
             return Ok(name.clone());
@@ -167,17 +168,19 @@ impl EraseArguments {
             Some((attribute, beginning)) if !attribute.is_empty() && !beginning.is_empty() => {
                 Ok(Some((attribute, beginning)))
             }
-            _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")),
+            _ => Err(format!(
+                "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
+            )),
         }
     }
 
-    /// The attributes that are equal, with their types. A document in plain JSON is refused: beside a
-    /// value such as `{"S":"x"}` it may be meant as one or the other.
+    /// Parses the attributes of --equals. A document among plain values is refused, because a value
+    /// such as `{"S":"x"}` would be ambiguous.
     fn equal(&self) -> Result<Item, String> {
         let Some(text) = &self.equals else { return Ok(Item::new()) };
         let wrong = |reason: &str| {
             format!(
-                "--equals `{text}`: {reason}; write such as '{{\"year\":2013,\"title\":\"Rush\"}}', or DynamoDB JSON such as '{{\"title\":{{\"S\":\"Rush\"}}}}'"
+                "--equals `{text}`: {reason}; write, for example, '{{\"year\":2013,\"title\":\"Rush\"}}', or DynamoDB JSON such as '{{\"title\":{{\"S\":\"Rush\"}}}}'"
             )
         };
         let equals = item_key::attributes(text).map_err(|reason| wrong(&reason))?;
@@ -186,13 +189,13 @@ impl EraseArguments {
         let is_typed = json::item_from_str(text).is_ok();
         match equals.iter().find(|(_, value)| is_document(value) && !is_typed) {
             Some((name, _)) => Err(wrong(&format!(
-                "`{name}` is a document beside plain values, so write all of them in DynamoDB JSON"
+                "`{name}` is a document among plain values: write all of them in DynamoDB JSON"
             ))),
             None => Ok(equals),
         }
     }
 
-    /// The rows that are meant, as the function reads them from the event.
+    /// Returns the selected rows, as the function parses them from the event.
     fn subject(&self) -> Result<Subject, String> {
         let equals = self.equal()?;
         let begins_with = self.beginning()?;
@@ -200,16 +203,16 @@ impl EraseArguments {
             let named = self
                 .equals
                 .as_ref()
-                .map_or("nothing says which rows", |_| "--equals names no attribute");
+                .map_or("no filter is given", |_| "--equals names no attribute");
             return Err(format!(
-                "{named}, and it would mean every row: say which with --equals, such as '{{\"title\":\"Rush\"}}', or with --begins-with, such as pk=TENANT#7#"
+                "{named}, so this would erase every row: select rows with --equals, for example '{{\"title\":\"Rush\"}}', or with --begins-with, for example pk=TENANT#7#"
             ));
         }
         let owned = |(attribute, text): (&str, &str)| (attribute.to_owned(), text.to_owned());
         Ok(Subject { equals, begins_with: begins_with.map(owned) })
     }
 
-    /// The rows that are meant, in words.
+    /// Describes the selected rows.
     fn words(&self) -> String {
         let equals = self.equals.as_ref().map(|equals| format!("equals `{equals}`"));
         let begins = self.begins_with.as_deref().and_then(|text| text.split_once('='));
@@ -217,29 +220,29 @@ impl EraseArguments {
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
     }
 
-    /// That there is no such row. One that was erased by a call that died has no receipt, and the
-    /// bucket may keep it; whether there was such a call only the function can say.
+    /// Returns the message for no matching row. An earlier call may have died after its last row,
+    /// and the bucket may keep the rows; only the function can tell.
     fn none_is_meant(&self) -> Result<String, String> {
         let none = format!("no row {}; nothing was erased", self.words());
         if self.dry_run {
             return Ok(none);
         }
         Ok(format!(
-            "{none}; if an erasure of these rows has ended without a receipt, go on with it: --name {}",
+            "{none}; to resume an erasure of these rows that ended without a receipt, add --name {}",
             self.called()?
         ))
     }
 
-    /// What is erased, for who has to say yes.
+    /// Describes what is erased, for the confirmation.
     fn told(&self, meant: Meant) -> String {
         let (Meant { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
             return format!(
-                "no row, as none of `{table}` is left, and what the bucket keeps of earlier contents of the table's objects, for good"
+                "no current row, because `{table}` has none left, but earlier versions of the table's objects in the bucket, permanently"
             );
         }
         let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));
-        format!("{rows} of `{table}` in {objects}, for good")
+        format!("{rows} of `{table}` in {objects}, permanently")
     }
 }
 
@@ -264,7 +267,7 @@ impl Subject {
                         .map_err(|error| failed(format!("`_item`: {error}")))?;
                     if self.is_met_by(&item) {
                         holds = true;
-                        // Until a compaction is over, a row may stand in two objects.
+                        // During a compaction a row may be in two objects.
                         events.insert(row.text("_event_id").to_owned());
                     }
                 }
@@ -276,9 +279,7 @@ impl Subject {
     }
 }
 
-/// Compacts, by the function of the running system.
-///
-/// What is left for another time is a difference.
+/// Invokes a compaction in the running system. Incomplete work sets exit code 3.
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
@@ -294,7 +295,7 @@ pub(super) async fn compact(
     Ok(Exit::Differences)
 }
 
-/// What a compaction has left for the next one, in words; `None` if nothing.
+/// Describes what a compaction left undone; `None` if nothing.
 fn left_by(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let report = answer.get("compacted")?;
@@ -302,15 +303,14 @@ fn left_by(answer: &str) -> Option<String> {
     let is_complete = report.get("complete").and_then(Value::as_bool).unwrap_or(true);
     let postponed = (hours > 0).then(|| {
         let hours = counted(hours, "hour is", "hours are");
-        format!("{hours} as before, or in part: others changed them, or the object store did not answer (`weir logs archive-maintenance` says it)")
+        format!("{hours} not fully compacted: another writer changed them, or the object store did not answer (see `weir logs archive-maintenance`)")
     });
-    let cut = (!is_complete).then(|| "there was no time for everything".to_owned());
+    let cut = (!is_complete).then(|| "the time was up".to_owned());
     let left: Vec<String> = postponed.into_iter().chain(cut).collect();
-    (!left.is_empty()).then(|| format!("{}; compact again", left.join(", and ")))
+    (!left.is_empty()).then(|| format!("{}; run it again", left.join(", and ")))
 }
 
-/// Erases, by the function of the running system, once it is known that there is something to erase
-/// and somebody has said yes.
+/// Invokes an erasure in the running system, after counting the rows and a confirmation.
 ///
 /// # Errors
 /// When nothing is running, the archive cannot be read, or the function fails.
@@ -333,7 +333,7 @@ pub(super) async fn erase(
     if parts.is_empty() {
         let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
         let tables = match tables.into_iter().collect::<Vec<_>>().as_slice() {
-            [] => ", nor any other".to_owned(),
+            [] => "; it has no tables".to_owned(),
             tables => format!("; tables are {}", tables.join(", ")),
         };
         say(&format!("refused: the archive has no table `{table}`{tables}"));
@@ -359,7 +359,7 @@ pub(super) async fn erase(
     }
     if arguments.name.is_none() {
         say(&format!(
-            "the erasure is called `{0}`: if it ends without a receipt, ask for it again with --name {0}",
+            "the erasure has the name `{0}`: if it ends without a receipt, run it again with --name {0}",
             arguments.called()?
         ));
     }
@@ -368,31 +368,33 @@ pub(super) async fn erase(
     if has_erased(&answer) {
         return Ok(Exit::Done);
     }
-    say(&format!("no row {}, now or before; the receipt says so", arguments.words()));
+    say(&format!("no row {}, now or earlier; the receipt confirms it", arguments.words()));
     Ok(Exit::Differences)
 }
 
-/// Whether the receipt that the function answers with names a row that is gone, by this call or by
-/// one before it under its name.
+/// Returns true if the receipt lists an erased row, of this call or of an earlier one with its
+/// name.
 fn has_erased(answer: &str) -> bool {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
 }
 
-/// How many rows are gone by an answer of the function. One from before it told their number names
-/// each by its event id, and may be given to a purge long after.
+/// Returns the number of erased rows of an answer. Answers of older versions list event ids
+/// instead, and a purge may read them much later.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
     receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)
 }
 
-/// Whether a person says yes; where nobody can be asked, how to say it.
+/// Returns true if the operator confirms; without a terminal, explains how to confirm.
 fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     if !is_terminal {
-        say(&format!("refused: this erases {what}; say --yes, or --dry-run to only count"));
+        say(&format!(
+            "refused: this erases {what}; add --yes to confirm, or --dry-run to count only"
+        ));
         return Ok(false);
     }
-    say(&format!("This erases {what}. Type `yes` to go on:"));
+    say(&format!("This erases {what}. Type `yes` to continue:"));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(|error| format!("standard input: {error}"))?;
     if answer.trim() == "yes" {
@@ -402,8 +404,8 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     Ok(false)
 }
 
-/// Invokes the function of the running system and answers with what it says; of an erasure with the
-/// store's time as `storeSeconds`, where its clock was advanced.
+/// Invokes the function of the running system and returns its answer. If the store's clock was
+/// advanced, the answer to an erasure gets the store's time as `storeSeconds`.
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
@@ -413,7 +415,7 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let invoked = invoke(&running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
-        // The function has no store to ask, and times what it does by its machine's clock.
+        // The function cannot read the store's clock, so its times are by its machine's clock.
         let advanced = endpoint::advanced(&running.dynamodb).await;
         return Ok(advanced.map_or(body.clone(), |advanced| with_store_time(&body, advanced.now)));
     }
@@ -425,8 +427,8 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// An erasure with a name may have died behind its last row: only the function can say whether
-    /// it is done.
+    /// An erasure with a name may have died after its last row; only the function can tell whether
+    /// it is complete.
     #[test]
     fn an_erasure_with_a_name_is_asked_for_also_when_no_row_is_left() {
         let folder = super::super::tests::archive();
@@ -447,7 +449,7 @@ mod tests {
         for (title, name, yes, dry_run, expected) in [
             ("Nobody", None, true, false, Some(Exit::Differences)),
             ("Nobody", Some("n"), false, true, Some(Exit::Differences)),
-            // Nothing runs here that could be asked.
+            // Nothing is running here.
             ("Nobody", Some("n"), true, false, None),
             ("Rush", None, true, false, None),
             ("Rush", Some("n"), false, true, Some(Exit::Done)),
@@ -456,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Who asks for the same rows goes on with the same erasure, however they are written.
+    /// The same rows have the same name, however they are written.
     #[test]
     fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
         let called = |equals: &str, begins_with: Option<&str>| {
@@ -477,7 +479,7 @@ mod tests {
         assert_eq!(name, called(r#"{ "n": {"N":"1"}, "a": {"S":"x"} }"#, None));
         assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"2"}}"#, None));
         assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"1"}}"#, Some("a=x")));
-        // As the function takes names.
+        // The function accepts only such names.
         assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{name}");
     }
 
@@ -485,8 +487,11 @@ mod tests {
     fn what_a_compaction_has_left_is_told() {
         for (answer, expected) in [
             (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
-            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hour is as before")),
-            (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("no time for")),
+            (
+                r#"{"compacted":{"postponedHours":1,"complete":true}}"#,
+                Some("1 hour is not fully compacted"),
+            ),
+            (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("the time was up")),
         ] {
             let left = left_by(answer);
             assert_eq!(left.is_some(), expected.is_some(), "{answer}");
@@ -494,8 +499,8 @@ mod tests {
         }
     }
 
-    /// Without the first flag version 2 takes the payload for base64; without the second it sends the
-    /// event again when the function has worked for a minute.
+    /// Without the first flag, version 2 of the AWS CLI takes the payload for base64; without the
+    /// second, it sends the event again after a minute.
     #[test]
     fn the_command_for_aws_sends_the_event_as_it_is_and_once() {
         let command = CompactArguments::augment_args(clap::Command::new("compact"));
@@ -568,8 +573,8 @@ mod tests {
         }
         for (text, expected) in [
             ("{", "not JSON"),
-            (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document beside plain values"),
-            (r#"{"a":["x"]}"#, "`a` is a document beside plain values"),
+            (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document among plain values"),
+            (r#"{"a":["x"]}"#, "`a` is a document among plain values"),
             (r#"{"a":{"X":"x"}}"#, "write such as"),
         ] {
             let said = request(Some(text), None).unwrap_err();
@@ -579,9 +584,9 @@ mod tests {
             assert!(request(None, Some(text)).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
         }
         let subject = |equals| erase(Some(equals), None).subject();
-        assert!(subject("{}").unwrap_err().contains("every row: say which with --equals"));
+        assert!(subject("{}").unwrap_err().contains("every row: select rows with --equals"));
         let none = erase(None, None).check().unwrap_err();
-        assert!(none.contains("with --begins-with, such as pk=TENANT#7#"), "{none}");
+        assert!(none.contains("with --begins-with, for example pk=TENANT#7#"), "{none}");
         assert_eq!(erase(None, Some("titel=R")).words(), "has `titel` beginning with `R`");
     }
 }

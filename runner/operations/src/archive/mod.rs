@@ -1,8 +1,8 @@
 //! `weir archive`: reads the archive for people who work with data.
 //!
-//! Its verbs list it, find the versions of a key, write DDL, compare it with the stream,
-//! and restore items into a table. What changes the archive itself, compaction and erasure, is done
-//! by the function `archive-maintenance`, which two of the verbs invoke.
+//! Its verbs list it, find the versions of a key, write DDL, compare it with the stream, and
+//! restore items into a table. Only the function `archive-maintenance` changes the archive;
+//! `compact` and `erase` invoke it.
 
 mod answer;
 pub(crate) mod cell;
@@ -46,10 +46,10 @@ use client::endpoint;
 use client::exit::Exit;
 use client::output::say;
 
-/// What to do with the archive, and which one.
+/// Arguments of `weir archive`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\nRows are read with any engine that reads Parquet: `weir archive ddl --engine duckdb`\n\n--output is for `ls`; `ddl` writes what the engine reads, the other actions one JSON object on each line, whatever it says"
+    after_help = "Examples:\n  weir archive ls\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\nAny engine that reads Parquet can query the rows: see `weir archive ddl --engine duckdb`\n\n--output applies to `ls` only; `ddl` writes text for the engine, the other actions one JSON object per line"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]
@@ -60,9 +60,9 @@ pub struct ArchiveArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum ArchiveVerb {
-    /// List tables and days: parts, rows, bytes, first and last delete
+    /// List tables and days with parts, rows, bytes, first and last delete
     Ls,
-    /// Write all archived versions of one key as NDJSON, newest last
+    /// Write all archived versions of a key as NDJSON, newest last
     #[command(
         after_help = "Examples:\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir archive get --key '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}'\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z"
     )]
@@ -72,11 +72,11 @@ enum ArchiveVerb {
         /// The key in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
         key: String,
-        /// Only the last version that was deleted at or before this time
+        /// Only the last version deleted at or before this time
         #[arg(long, value_name = "TIME")]
         as_of: Option<String>,
     },
-    /// Write the DDL for a query engine, from the schemas of the parts
+    /// Write DDL for a query engine, from the schemas of the parts
     #[command(
         after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
     )]
@@ -86,39 +86,42 @@ enum ArchiveVerb {
         /// The engine
         #[arg(long, value_enum)]
         engine: Engine,
-        /// The archive's address for the engine, such as s3://bucket/archive; without it, where it is read from
+        /// The archive's address for the engine, such as s3://bucket/archive [default: where it is
+        /// read from]
         #[arg(long, value_name = "ADDRESS")]
         location: Option<String>,
-        /// The columns of the key, partition key first; without it, the table of the running store says them
+        /// The columns of the key, partition key first [default: those of the table in the running
+        /// store]
         #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
         key_columns: Vec<String>,
     },
     /// Compare the TTL deletes in the stream with the archive; exit code 3 if they differ
     #[command(
-        after_help = "Examples:\n  weir archive check\n  weir archive check --table movies --grace 300\n\nWithout --table: the tables that the running `weir up` archives, and those that have parts\n\nExit codes: 0 equal, 3 something is missing, extra or twice"
+        after_help = "Examples:\n  weir archive check\n  weir archive check --table movies --grace 300\n\nWithout --table, all tables are checked that have parts or that the running `weir up` archives\n\nExit codes: 0 equal, 3 rows are missing, extra or duplicate"
     )]
     Check {
         #[command(flatten)]
         table: OneOfAll,
-        /// The store; without it, the `weir up` in this folder
+        /// The endpoint of the store [default: the `weir up` in this folder]
         #[arg(long, value_name = "URL")]
         endpoint: Option<String>,
-        /// Deletes that are younger than this may still be on their way [default: 30, on AWS 360]
+        /// Seconds for which a delete may not be archived yet [default: 30, on AWS 360]
         #[arg(long, value_name = "SECONDS")]
         grace: Option<u32>,
     },
-    /// Put archived items back into a table, where nothing newer stands; exit code 3 if some cannot be put
+    /// Restore archived items into a table, unless a newer item exists; exit code 3 if some cannot
+    /// be restored
     Restore(Box<RestoreArguments>),
-    /// Make a few larger objects of many small parts, by the function `archive-maintenance`
+    /// Merge small parts into larger objects, by the function `archive-maintenance`
     Compact(CompactArguments),
     /// Erase the rows of a key or a tenant, with a receipt, by the function `archive-maintenance`
     Erase(EraseArguments),
 }
 
-/// Does it. Data goes to `writer`; `format` is how a list is written, rows are always NDJSON.
+/// Runs the verb. Data goes to `writer`; `format` is the format of lists, rows are always NDJSON.
 ///
 /// # Errors
-/// What cannot be read and what to do about it.
+/// What cannot be read, and what to do about it.
 pub async fn run(
     arguments: ArchiveArguments,
     format: client::output::Output,
@@ -166,7 +169,7 @@ async fn carry_out(
             match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
                 None if key.len() == 1 => say(&format!(
-                    "no store here knows the key of `{name}`: if it has a second attribute, these are the versions of several items"
+                    "the key of `{name}` is unknown here: if it has a second attribute, these are the versions of several items"
                 )),
                 None => {}
             }
@@ -185,13 +188,13 @@ async fn carry_out(
             output.line(&text.await?)?;
         }
         ArchiveVerb::Restore(arguments) => return restored(source, &arguments, output).await,
-        // Done by `run`: they need no archive that is there already.
+        // Handled by `run`: these verbs need no existing archive.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
     }
     Ok(Exit::Done)
 }
 
-/// Restores the rows that are meant, once their key is known to be one.
+/// Restores the selected rows, after checking their key.
 async fn restored(
     source: &Source,
     arguments: &RestoreArguments,
@@ -210,16 +213,16 @@ async fn restored(
     Ok(code)
 }
 
-/// The parts of one day; says which days there are when it has none.
+/// Returns the parts of one day, or an error that lists the existing days.
 fn of_day(parts: Vec<Part>, day: &str) -> Result<Vec<Part>, String> {
     if !is_day(day) {
-        return Err(format!("--dt `{day}` is no day: write such as 2026-11-21"));
+        return Err(format!("--dt `{day}` is not a day: write, for example, 2026-11-21"));
     }
     Ok(kept_days(parts, &format!("of {day}"), |date| date == day))
 }
 
-/// The parts of the days that all conditions on `dt` take. It is no column of the files, but that by
-/// which the DDL's tables are partitioned.
+/// Returns the parts of the days that match all conditions on `dt`, the partition column of the
+/// DDL's tables; files have no such column.
 fn of_days(parts: Vec<Part>, conditions: &[Condition]) -> Vec<Part> {
     kept_days(parts, "of such days", |date| conditions.iter().all(|known| known.takes_day(date)))
 }
@@ -229,17 +232,17 @@ fn kept_days(parts: Vec<Part>, of_which: &str, keeps: impl Fn(&str) -> bool) -> 
     let days = ends.map(|(first, last)| format!("{} to {}", first.date, last.date));
     let parts: Vec<Part> = parts.into_iter().filter(|part| keeps(&part.date)).collect();
     if let (true, Some(days)) = (parts.is_empty(), days) {
-        say(&format!("nothing {of_which} is archived; there are days from {days}"));
+        say(&format!("nothing {of_which} is archived; archived days are {days}"));
     }
     parts
 }
 
-/// Whether a text is a day as it stands in the names of parts.
+/// Returns true if a text is a day as in the names of parts.
 fn is_day(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// The parts of a table, which is the only one if none is named.
+/// Returns the parts of a table; without a name, there must be only one table.
 async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, String> {
     let all = source.parts(None, None).await?;
     let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
@@ -256,7 +259,7 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
         (None, Some(only)) if tables.len() == 1 => (*only).to_owned(),
         (None, _) => {
             return Err(format!(
-                "say which table, such as `{}`: {names}",
+                "name one of the tables, for example `{}`: {names}",
                 tables.first().copied().unwrap_or_default()
             ));
         }
@@ -264,7 +267,7 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
     Ok(all.into_iter().filter(|part| part.table == wanted).collect())
 }
 
-/// The parts of a table, and conditions read against the columns that they have.
+/// Returns the parts of a table, and conditions read against the columns that they have.
 async fn selected(
     source: &Source,
     table: Option<&str>,
@@ -310,8 +313,8 @@ async fn write_ddl(
     ddl::text(engine, &target, &union)
 }
 
-/// What stands before `table=` in the address of a part: with --folder it can be deeper than the
-/// folder that was named.
+/// Returns the part of a part's address before `table=`; with --folder it may be deeper than that
+/// folder.
 fn table_root(source: &Source, part: &Part, location: String) -> String {
     let marker = format!("/table={}/", part.table);
     match source {
@@ -322,28 +325,28 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
     }
 }
 
-/// The store that an archive is compared with, or put back into. One on this machine has other tables
-/// than those whose archive is on AWS, so it has to be named.
+/// Returns the store that an archive is compared with or restored into. A store on this machine has
+/// other tables than those whose archive is on AWS, so it has to be named.
 ///
 /// # Errors
-/// When none is known, or it has to be named and is not.
+/// When no store is known, or it has to be named.
 fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
     let url = endpoint::find(flag)?;
     if is_on_aws && flag.is_none() && !endpoint::is_on_aws(&url) {
         return Err(format!(
-            "the archive is on AWS, and the store at {url} is not: name the store with --endpoint, such as https://dynamodb.eu-central-1.amazonaws.com"
+            "the archive is on AWS, but the store at {url} is not: name the store with --endpoint, for example https://dynamodb.eu-central-1.amazonaws.com"
         ));
     }
     Ok(url)
 }
 
-/// The key of a table, if a store is known that has it and that the archive may be of.
+/// Returns the key of a table, if a known store has the table and the archive may belong to it.
 async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::KeyAttributeType)>> {
     let url = store_for(source.is_on_aws(), None).ok()?;
     client::table_description::key_attributes(&endpoint::client(&url), table).await.ok()
 }
 
-/// The columns of the key attributes, if such a store has the table; none otherwise.
+/// Returns the columns of the key attributes, if such a store has the table; none otherwise.
 async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
     let Ok(url) = store_for(source.is_on_aws(), None) else {
         return Vec::new();

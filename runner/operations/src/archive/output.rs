@@ -1,10 +1,10 @@
-//! Lines of data to a writer, until its reader has gone away.
+//! Writes lines of data until the reader closes the pipe.
 //!
 //! `weir archive get … | head` is not an error: a reader that closes the pipe has what it wanted.
 
 use std::io::{ErrorKind, Write};
 
-/// Where lines go.
+/// The writer of lines.
 pub(super) struct Output<'w> {
     writer: &'w mut dyn Write,
     closed: bool,
@@ -24,7 +24,7 @@ impl<'w> Output<'w> {
         self.note(written)
     }
 
-    /// Hands on what is still in buffers.
+    /// Flushes the buffers.
     pub(super) fn flush(&mut self) -> Result<(), String> {
         if self.closed {
             return Ok(());

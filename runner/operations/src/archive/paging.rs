@@ -1,32 +1,33 @@
-//! Lists the objects of an archive, page after page, while compaction changes them.
+//! Lists the objects of an archive, page by page, while compaction changes them.
 //!
-//! Compaction creates an object before it removes the parts whose rows it took, and its objects come
-//! before the parts of their day. So a listing that goes on in the midst of a day, behind the place
-//! of an object that was created meanwhile, would have neither that object nor the parts. Of each day
-//! in which a page ended, the compacted objects are listed again: they are there before the parts
-//! are gone. A single page is of one moment. What is in the objects is not looked at.
+//! Compaction creates an object before it removes the parts whose rows it has, and names of
+//! compacted objects sort before the parts of their day. So a listing that continues within a day
+//! could miss both a new object and the removed parts. Therefore the compacted objects of each day
+//! in which a page ended are listed again. A single page is consistent. This module does not read
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the names of compacted objects begin with, behind their folder.
+/// Name prefix of compacted objects within their folder.
 pub(super) const COMPACTED: &str = "compact-";
-/// Pages of one listing at most, 1,000 objects each: more than an archive of some decades has.
+/// Maximum number of pages of a listing, 1,000 objects each: more than an archive of some decades
+/// has.
 const PAGES_MAX: usize = 1_000_000;
 
-/// Some of the objects of a listing, in the order of their names.
+/// A page of a listing, ordered by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ObjectPage {
     /// Names and sizes.
     pub(super) objects: Vec<(String, u64)>,
-    /// What to ask for the next page with; `None` behind the last one.
+    /// The token of the next page; `None` after the last one.
     pub(super) next: Option<String>,
 }
 
-/// The objects whose names begin with `prefix`, with their sizes, as `ask` answers for a prefix and a
-/// page; `None` if it says that there is no such bucket.
+/// Returns the objects with a prefix and their sizes. `ask` returns a page, or `None` if the bucket
+/// does not exist.
 ///
 /// # Errors
-/// What `ask` fails with, or a listing without an end.
+/// When `ask` fails, or the listing does not end.
 pub(super) async fn objects(
     prefix: &str,
     ask: impl AsyncFn(&str, Option<String>) -> Result<Option<ObjectPage>, String>,
@@ -43,7 +44,7 @@ pub(super) async fn objects(
 #[derive(Default)]
 struct Listing {
     objects: BTreeMap<String, u64>,
-    /// Folders in which a page ended, but the last one.
+    /// Folders in which a page ended, except the last page.
     broken: BTreeSet<String>,
 }
 
@@ -63,7 +64,7 @@ async fn listing(
         let folder = last.rfind('/').and_then(|slash| last.get(..=slash));
         listing.broken.extend(folder.map(str::to_owned));
     }
-    Err(format!("there are more than {PAGES_MAX} pages of objects under `{prefix}`"))
+    Err(format!("more than {PAGES_MAX} pages of objects under `{prefix}`"))
 }
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Objects, two in a page; a page's token is the name behind which the next one begins.
+    /// Returns two objects per page; the token is the last name of a page.
     fn page(objects: &BTreeSet<String>, prefix: &str, token: Option<String>) -> ObjectPage {
         let after = token.unwrap_or_default();
         let found = objects.iter().filter(|name| name.starts_with(prefix) && **name > after);
@@ -83,8 +84,8 @@ mod tests {
         ObjectPage { objects: found, next }
     }
 
-    /// An hour of the day before is compacted after one of the pages. Its rows are in what was
-    /// listed all the same.
+    /// An hour of the previous day is compacted after a page. Its rows are in the listed objects
+    /// all the same.
     #[tokio::test]
     async fn an_hour_that_is_compacted_between_two_pages_is_listed() {
         let name = |file: &str| format!("a/table=t/{file}.parquet");
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(objects("a/", async |_: &str, _| Ok(None)).await, Ok(None));
     }
 
-    /// A page may hold nothing and not be the last.
+    /// An empty page need not be the last.
     #[tokio::test]
     async fn an_empty_page_does_not_end_a_listing() {
         let ask = async |_: &str, token: Option<String>| {

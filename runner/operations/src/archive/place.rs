@@ -1,7 +1,6 @@
-//! Which archive a command means: its flags, the environment, or the `weir up` that runs in this
-//! folder.
+//! Finds the archive of a command from its flags, the environment, or the `weir up` of this folder.
 //!
-//! Nothing is read of the archive but which buckets have one.
+//! Of the archive it only checks which buckets have one.
 
 use std::path::PathBuf;
 
@@ -13,35 +12,36 @@ use client::output::say;
 use client::running::{Look, Running};
 use client::sdk_error::error_text;
 
-/// Names the S3 endpoint for every AWS SDK, and for `weir`.
+/// The S3 endpoint for every AWS SDK and for `weir`.
 const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
-/// Names the bucket, here as for the function `archive`.
+/// The bucket of the archive, also for the function `archive`.
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
-const ON_AWS: &str = "on AWS invoke `archive-maintenance`, as docs/archive.md shows";
+const ON_AWS: &str = "on AWS invoke `archive-maintenance` (docs/archive.md)";
 
-/// Which archive. A flag wins over the environment, so what is read from it is no flag's value: it
-/// would be in conflict with another one.
+/// Flags that name an archive. The environment is not read by clap: its value would conflict with
+/// other flags, although a flag overrides it.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["s3_endpoint", "bucket"])]
     pub folder: Option<PathBuf>,
-    /// The S3 endpoint, on AWS https://s3.REGION.amazonaws.com [default: AWS_ENDPOINT_URL_S3, or that of the `weir up` in this folder]
+    /// The S3 endpoint; on AWS https://s3.REGION.amazonaws.com [default: AWS_ENDPOINT_URL_S3, or
+    /// that of the `weir up` in this folder]
     #[arg(long, global = true, value_name = "URL")]
     pub s3_endpoint: Option<String>,
-    /// The bucket [default: ARCHIVE_BUCKET, or the only one that has an archive]
+    /// The bucket [default: ARCHIVE_BUCKET, or the only one with an archive]
     #[arg(long, global = true)]
     pub bucket: Option<String>,
-    /// What the keys of the archive's objects begin with
+    /// Key prefix of the archive's objects
     #[arg(long, global = true, default_value = "archive/", env = "ARCHIVE_PREFIX")]
     pub prefix: String,
 }
 
-/// What there is at a place.
+/// The result of a search for an archive.
 pub(super) enum Found {
     /// An archive, which may have no parts.
     Archive(Source),
-    /// No bucket has one; in words.
+    /// No bucket has one; the message explains it.
     Nothing(String),
 }
 
@@ -57,10 +57,10 @@ impl PlaceArguments {
         }
     }
 
-    /// Looks for the archive, which need not be there yet.
+    /// Searches for the archive, which need not exist yet.
     ///
     /// # Errors
-    /// When there is more than one, or no place to look at.
+    /// When there is more than one, or no endpoint is known.
     pub(super) async fn look(&self) -> Result<Found, String> {
         if let Some(folder) = &self.folder {
             return Ok(Found::Archive(Source::Folder(folder.clone())));
@@ -70,34 +70,34 @@ impl PlaceArguments {
         self.at(&url, bucket, running.as_ref()).await
     }
 
-    /// The running `weir up`, if nothing names another archive than its own, which its function changes.
+    /// Returns the running `weir up`, if no flag or variable names another archive than its own.
     ///
     /// # Errors
-    /// When something does, or nothing is running.
+    /// When one does, or nothing is running.
     pub(super) fn running(&self) -> Result<Running, String> {
-        let what = "the archive is changed by a function of the running `weir up`";
+        let what = "only a function of the running `weir up` changes the archive";
         if self.folder.is_some() || self.s3_endpoint.is_some() {
-            return Err(format!("{what}: leave --folder and --s3-endpoint out; {ON_AWS}"));
+            return Err(format!("{what}: remove --folder and --s3-endpoint; {ON_AWS}"));
         }
         let running = Running::read()?;
         match std::env::var(ENDPOINT_VARIABLE) {
             Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
-                "{what}, and {ENDPOINT_VARIABLE}={url} names another place: unset it; {ON_AWS}"
+                "{what}, but {ENDPOINT_VARIABLE}={url} names another endpoint: unset it; {ON_AWS}"
             )),
             _ => self.is_maintained_by(&running).map(|()| running),
         }
     }
 
-    /// Whether the archive that is meant is the one that the function changes: what would be counted
-    /// in another one is not what it erases.
+    /// Checks that the named archive is the one that the function changes; otherwise the command
+    /// would count other rows than the function erases.
     fn is_maintained_by(&self, running: &Running) -> Result<(), String> {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
             Err(format!(
-                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, and {named} names another one: leave it out"
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names another one: remove it"
             ))
         };
-        // A `weir up` of an earlier version does not say it.
+        // A `weir up` of an earlier version does not publish it.
         if archive_bucket.is_empty() {
             return Ok(());
         }
@@ -110,10 +110,10 @@ impl PlaceArguments {
         }
     }
 
-    /// The archive of the running `weir up`, which its functions change.
+    /// Returns the archive of the running `weir up`, which its functions change.
     ///
     /// # Errors
-    /// When nothing is running, or a flag names another place.
+    /// When nothing is running, or a flag names another archive.
     pub(super) async fn of_running(&self) -> Result<Found, String> {
         let running = self.running()?;
         let own = Some(&running.archive_bucket).filter(|bucket| !bucket.is_empty()).cloned();
@@ -121,7 +121,7 @@ impl PlaceArguments {
         self.at(&running.s3, bucket, Some(&running)).await
     }
 
-    /// The endpoint, and the `weir up` that it is of.
+    /// Returns the endpoint, and the `weir up` to which it belongs.
     fn endpoint(&self) -> Result<(String, Option<Running>), String> {
         let look = Look::here();
         let running = match &look {
@@ -154,7 +154,7 @@ impl PlaceArguments {
                 ended.directory.join("s3").display()
             )),
             Look::Nothing => Err(
-                "no archive is known: start `weir up` in this folder, or name one with --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
+                "no archive is known: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
                     .to_owned(),
             ),
         }
@@ -168,23 +168,23 @@ impl PlaceArguments {
     ) -> Result<Found, String> {
         if let Some(of_bucket) = named_for_bucket(url) {
             return Err(format!(
-                "`{url}` is the address of the bucket `{of_bucket}`: name that of S3 in its region, such as https://s3.eu-central-1.amazonaws.com, and --bucket {of_bucket}"
+                "`{url}` is the address of the bucket `{of_bucket}`: use the S3 endpoint of its region, for example https://s3.eu-central-1.amazonaws.com, and --bucket {of_bucket}"
             ));
         }
         let client = endpoint::s3_client(url);
         let bucket = match bucket {
             Some(bucket) => bucket,
-            // An account has buckets of other people and in other regions.
+            // An account may see buckets of others and of other regions.
             None if endpoint::is_on_aws(url) => {
                 return Err(format!(
-                    "which bucket? On AWS they are not searched for an archive: name it with --bucket or {BUCKET_VARIABLE}"
+                    "no bucket is named: on AWS buckets are not searched for an archive; use --bucket or {BUCKET_VARIABLE}"
                 ));
             }
             None => match only_bucket(&client, &self.prefix).await? {
                 Some(bucket) => bucket,
                 None => {
                     return Ok(Found::Nothing(format!(
-                        "no bucket has an archive under `{}` yet; name one with --bucket",
+                        "no bucket has an archive under `{}` yet; name the bucket with --bucket",
                         self.prefix
                     )));
                 }
@@ -199,15 +199,15 @@ impl PlaceArguments {
     }
 }
 
-/// The bucket whose own address on AWS this is, if it is one.
+/// Returns the bucket of a virtual-hosted URL on AWS, if it is one.
 fn named_for_bucket(url: &str) -> Option<&str> {
     let host = url.strip_prefix("https://").filter(|_| endpoint::is_on_aws(url))?;
     let (bucket, _) = host.split_once(".s3.")?;
-    // The address of an endpoint in one's own network begins with its name.
+    // The endpoint of a private network begins with its own name.
     (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)
 }
 
-/// The bucket that has tables under the prefix, if one has.
+/// Returns the only bucket with tables under the prefix, if one has them.
 async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>, String> {
     let answer = client.list_buckets().send().await;
     let answer = answer.map_err(|error| format!("cannot list buckets: {}", error_text(&error)))?;
@@ -225,7 +225,7 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
         [] => Ok(None),
         [bucket] => Ok(Some(bucket.clone())),
         _ => Err(format!(
-            "several buckets have an archive: {}; name one with --bucket",
+            "several buckets have an archive: {}; choose one with --bucket",
             found.join(", ")
         )),
     }
@@ -235,7 +235,7 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
 mod tests {
     use super::*;
 
-    /// What is counted before an erasure is what the function erases.
+    /// The rows that are counted before an erasure are those that the function erases.
     #[test]
     fn an_archive_that_the_function_does_not_change_is_refused() {
         let of = |bucket: &str, prefix: &str| Running {
@@ -271,7 +271,7 @@ mod tests {
             async move { PlaceArguments::default().at(url, bucket, None).await }
         };
         let Err(said) = of(None).await else { panic!("it was looked for") };
-        assert!(said.contains("name it with --bucket"), "{said}");
+        assert!(said.contains("use --bucket"), "{said}");
         let of_bucket = PlaceArguments::default()
             .at("https://b.s3.eu-central-1.amazonaws.com", Some("b".to_owned()), None)
             .await;

@@ -1,8 +1,7 @@
 //! Reads parts while compaction and erasure change them.
 //!
-//! Whoever reads has a listing, and opens the parts of it later. One that is gone by then, or is
-//! another, is no error: the rows stand in an object that a new listing has. What is in the rows is
-//! not looked at.
+//! A reader opens the parts of its listing later. A part that is gone or replaced by then is not an
+//! error: a new listing has the object with its rows. This module does not interpret rows.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,51 +12,50 @@ use parquet::errors::ParquetError;
 use super::cell::Row;
 use super::source::{Content, Part, Source};
 
-/// Parts that are read at the same time: an answer of S3 takes some 30 ms, and a busy shard writes
+/// Number of concurrent reads of parts. An S3 request takes some 30 ms, and a busy shard writes
 /// 86,400 parts a day.
 pub(super) const READS_AT_ONCE: usize = 16;
-/// Bytes of parts that are read at the same time, unless one part alone has more.
+/// Maximum number of bytes that are read concurrently, unless one part alone is larger.
 const READ_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
-/// Listings of a day that are made anew at most while its parts are read: each follows a change,
-/// and compaction changes each hour a few times.
+/// Maximum number of new listings of a day while its parts are read: each follows a change, and
+/// compaction changes each hour a few times.
 const LISTINGS_MAX: usize = 1_000;
-/// How often everything is looked at anew where one look has to have all of it.
+/// Maximum number of attempts of a step that needs a consistent set of parts.
 pub(super) const LOOKS_MAX: usize = 5;
 
-/// Parts, one after the other, some of which are read ahead. An event may come twice, in a part and
-/// in the object that compaction made of it.
+/// Iterates over parts and reads some ahead. An event may occur twice, in a part and in the object
+/// that compaction made of it.
 pub(super) struct Reading<'s> {
     source: &'s Source,
     left: VecDeque<Part>,
-    /// What was read ahead, in order.
+    /// Parts that were read ahead, in order.
     ready: VecDeque<(Part, Result<Content, String>)>,
     given: BTreeSet<Part>,
     listings: usize,
-    /// Parts that are read at the same time the next time.
+    /// Number of parts to read concurrently next time.
     at_once: usize,
     is_newest_first: bool,
 }
 
 impl<'s> Reading<'s> {
-    /// Reads these parts, which are by table and day.
+    /// Reads these parts, which are ordered by table and day.
     pub(super) fn of(source: &'s Source, parts: impl IntoIterator<Item = Part>) -> Self {
         let (left, ready) = (parts.into_iter().collect(), VecDeque::new());
         let given = BTreeSet::new();
         Self { source, left, ready, given, listings: 0, at_once: 1, is_newest_first: false }
     }
 
-    /// Reads these parts of one table, the newest first. Its rows are written to a table, which takes
-    /// longer than reading them: nothing is read ahead, so that what is erased meanwhile is not put
-    /// back.
+    /// Reads these parts of one table, newest first, without reading ahead: a restore is slower
+    /// than the reads, and rows that are erased meanwhile must not be restored.
     pub(super) fn newest_first(source: &'s Source, parts: Vec<Part>) -> Self {
         let parts = Part::newest_first(parts);
         Self { is_newest_first: true, ..Self::of(source, parts) }
     }
 
-    /// Opens the next part; `None` behind the last one.
+    /// Opens the next part; `None` after the last one.
     ///
     /// # Errors
-    /// A part that cannot be read although it is there.
+    /// When a part cannot be read although it exists.
     pub(super) async fn next(
         &mut self,
         columns: Option<&[&str]>,
@@ -65,13 +63,14 @@ impl<'s> Reading<'s> {
         self.next_by(|content| content.rows(columns)).await
     }
 
-    /// The bytes of the next part, to read its rows several times; `None` behind the last one.
+    /// Returns the bytes of the next part, to read its rows several times; `None` after the last
+    /// one.
     ///
     /// # Errors
-    /// A part that cannot be read although it is there.
+    /// When a part cannot be read although it exists.
     pub(super) async fn next_content(&mut self) -> Result<Option<(Part, Content)>, String> {
         self.next_by(|content| {
-            // What was read of an object that is another one by now is none.
+            // Opening the rows detects an object that was replaced while it was read.
             content.rows(Some(&[]))?;
             Ok(content)
         })
@@ -93,7 +92,7 @@ impl<'s> Reading<'s> {
                     return Ok(Some((part, opened)));
                 }
                 Err(error) => {
-                    // The listing that is made now says which of these there still are.
+                    // The new listing shows which of these still exist.
                     let ahead = self.ready.drain(..).rev().map(|(part, _)| part);
                     ahead.for_each(|part| self.left.push_front(part));
                     self.list_again(&part, error).await?;
@@ -102,8 +101,8 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Reads the next parts at the same time: twice as many each time as the time before, as who
-    /// wants the first rows alone needs no more than the first part.
+    /// Reads the next parts concurrently, twice as many each time: a caller that wants only the
+    /// first rows needs only the first part.
     async fn read_ahead(&mut self) {
         let count = few(self.left.iter(), self.at_once);
         let parts: Vec<Part> = self.left.drain(..count).collect();
@@ -114,7 +113,7 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Goes on with what the part's day has now.
+    /// Continues with the current parts of the part's day.
     async fn list_again(&mut self, part: &Part, error: String) -> Result<(), String> {
         let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
         if listed.contains(part) || self.listings == LISTINGS_MAX {
@@ -130,8 +129,8 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// How many of the first parts are read at the same time: at most `at_once`, and no more bytes than
-/// memory is for unless the first one alone has more.
+/// Returns how many of the first parts are read concurrently: at most `at_once`, within the limit
+/// of bytes unless the first one alone is larger.
 fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
     let mut bytes = 0;
     let mut count = 0;
@@ -145,7 +144,7 @@ fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
     count
 }
 
-/// Parts in groups that are read at the same time.
+/// Groups parts for concurrent reads.
 pub(super) fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&'p Part]> {
     let mut left = parts;
     std::iter::from_fn(move || {
@@ -156,7 +155,7 @@ pub(super) fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&
     })
 }
 
-/// The events that were given, of one day: an event has one, and parts come by day.
+/// The events of one day that were returned. An event has one day, and parts are ordered by day.
 #[derive(Default)]
 pub(super) struct Seen {
     day: Option<(String, String)>,
@@ -164,7 +163,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether the event of this row of a part was not given before.
+    /// Returns true if the event of this row was not returned before.
     pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
         let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
         if !self.day.as_ref().is_some_and(is_same) {
@@ -175,11 +174,11 @@ impl Seen {
     }
 }
 
-/// Does what needs all parts at once with those that `list` answers, and again with a new listing
-/// when it fails and the parts are others by then.
+/// Runs a step that needs a consistent set of parts, and repeats it with a new listing if it fails
+/// and the parts have changed.
 ///
 /// # Errors
-/// What fails although the parts are as they were listed.
+/// When the step fails although the parts have not changed.
 pub(super) async fn while_parts_change<T>(
     list: impl AsyncFn() -> Result<Vec<Part>, String>,
     mut read: impl AsyncFnMut(&[Part]) -> Result<T, String>,
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
     use client::endpoint;
 
-    /// What was asked of a bucket.
+    /// The requests to a bucket.
     #[derive(Debug, Default)]
     struct Asked {
         gets: AtomicUsize,
@@ -232,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A bucket where this is the content of every object, and an answer takes as long as one of S3.
+    /// Returns a bucket in which every object has this content and a request takes as long as S3's.
     async fn bucket(content: Bytes) -> (Source, Arc<Asked>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -267,8 +266,8 @@ mod tests {
         (source, asked)
     }
 
-    /// As many as that, but the first alone, as who wants a few rows wants no other; and no more bytes
-    /// at once than there is memory for. What is restored is read part by part.
+    /// Only the first part is read alone; later reads are concurrent, within the limit of bytes. A
+    /// restore reads part by part.
     #[tokio::test]
     async fn several_parts_are_read_at_the_same_time() {
         let folder = tempfile::tempdir().unwrap();

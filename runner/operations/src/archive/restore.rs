@@ -1,10 +1,10 @@
-//! `weir archive restore`: archived items back into the live table, and what may stand in the way.
+//! `weir archive restore`: restores archived items into the live table.
 //!
-//! Rows can be put in any order and as often as one likes, and the newest one of a key stays:
-//! `newest` decides. They are put newest first, as `rows` says. Each restored item carries the mark of `rules::archive::restored`, so that it
-//! is not archived again because of this where the archive is that of the table. A row that DynamoDB
-//! does not take as an item is named and skipped, and the others go on. An event that stands in two
-//! objects, as where a compaction died, is restored once.
+//! Rows may be put in any order and repeatedly; the newest one of a key stays (`newest`). They are
+//! put newest first (`rows`). Each restored item has the mark of `rules::archive::restored`, so
+//! that its own archive does not archive it again. A row that DynamoDB does not accept as an item
+//! is reported and skipped. An event that is in two objects, as after a compaction that died, is
+//! restored once.
 
 mod counts;
 mod dry_run;
@@ -48,10 +48,10 @@ use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
 
-/// Puts that are under way at the same time; each batch of rows waits for its own.
+/// Number of concurrent puts; a batch of rows waits for its own.
 const PUTS_AT_ONCE: usize = 32;
 
-/// What to restore, and how.
+/// Arguments of `weir archive restore`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir archive restore --table movies --where 'year = 2013' --dry-run\n  weir archive restore --table movies --where 'year = 2013' --ttl 604800\n  weir archive restore --key '{\"year\":2013,\"title\":\"Rush\"}' --dry-run\n\nExit codes: 0 done, 1 failed, 3 some rows cannot be restored"
@@ -59,59 +59,58 @@ const PUTS_AT_ONCE: usize = 32;
 pub(super) struct RestoreArguments {
     #[command(flatten)]
     pub table: TableArgument,
-    /// The table that the items are put into, if it is another one
+    /// Restore into this table instead
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
-    /// The key of that table has every attribute that the key of the items had, where the archived
-    /// table is gone and the archive does not say so
+    /// Assert that the other table's key has every attribute of the archived items' key; for an
+    /// archived table that is gone
     #[arg(long, requires = "into")]
     whole_key: bool,
-    /// Only this key, in plain JSON or DynamoDB JSON
+    /// Only items with this key, in plain JSON or DynamoDB JSON
     #[arg(long, value_name = "JSON")]
     key: Option<String>,
-    /// Only rows that meet it: COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC
-    /// day of the delete
+    /// Only matching rows: COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC day
+    /// of the delete
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<String>,
-    /// Only items whose string attribute begins with a text
+    /// Only items whose string attribute has this prefix
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
     begins_with: Option<String>,
-    /// Only deletes of this UTC day: 2026-11-21
+    /// Only deletes of this UTC day, such as 2026-11-21
     #[arg(long, value_name = "DAY")]
     dt: Option<String>,
-    /// Each item as it was deleted last at or before this time
+    /// Each item as it was last deleted at or before this time
     #[arg(long, value_name = "TIME")]
     as_of: Option<String>,
-    /// Everything; without it, some condition must be given
+    /// All items; required if there is no condition
     #[arg(long)]
     all: bool,
-    /// The restored items' time to live: strip, or seconds from now; where it is a part of the key,
-    /// it stays as it was
+    /// Time to live of restored items: strip, or seconds from now; unchanged if it is part of the
+    /// key
     #[arg(long, value_name = "strip|SECONDS", default_value = "strip")]
     ttl: String,
-    /// Say what would be put, what would stay and what cannot be restored, by reading the table, and
-    /// write nothing
+    /// Read the table and report what would be restored, without writing
     #[arg(long)]
     dry_run: bool,
-    /// The store; without it, the `weir up` in this folder
+    /// The endpoint of the store [default: the `weir up` in this folder]
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
 }
 
 impl RestoreArguments {
-    /// The key whose versions are meant.
+    /// Returns the key of `--key`.
     pub(super) fn key(&self) -> Result<Option<Item>, String> {
         self.key.as_deref().map(item_key::parse).transpose()
     }
 }
 
-/// The table that items go into.
+/// The table into which items are restored.
 struct Target {
     client: aws_sdk_dynamodb::Client,
     table: String,
-    /// The table in whose archive the rows are.
+    /// The table whose archive is read.
     archived: String,
-    /// Whether the archive is that of the store.
+    /// Whether the archive belongs to the store.
     has_archive: bool,
     /// The ARN of the table's stream.
     stream: Option<String>,
@@ -120,11 +119,11 @@ struct Target {
     form: Form,
 }
 
-/// Restores, and answers with the counts as one line of JSON. Rows that were skipped are a
-/// difference.
+/// Restores, and returns the counts as one line of JSON. Skipped rows set exit code 3.
 ///
 /// # Errors
-/// What cannot be read or written. What was put up to then stays; the same command goes on.
+/// When a part cannot be read, or an item cannot be written. Restored items stay; the same command
+/// resumes.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
@@ -132,7 +131,7 @@ pub(super) async fn restore(
     arguments: &RestoreArguments,
 ) -> Result<(String, Exit), String> {
     let Some(first) = parts.first() else {
-        return Err("the table has no parts in the archive".to_owned());
+        return Err("the archive has no parts of the table".to_owned());
     };
     let selection = Selection::read(conditions, arguments)?;
     let wanted = match &arguments.dt {
@@ -165,29 +164,29 @@ pub(super) async fn restore(
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
         say(&format!(
-            "`{name}` is a part of the key of `{}`, so it is restored as it was: TTL deletes these items again when that time is over",
+            "`{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again after that time",
             target.table
         ));
     }
     if counts.rows() == 0 {
-        say("no row of the archive is selected; `weir archive ls` and `get` show what is there");
+        say("no row of the archive is selected; `weir archive ls` and `get` show its content");
     } else if arguments.dry_run {
         say(&counts.foretold(&target.table));
     }
     Ok(counts.tell(&target.table, arguments.dry_run))
 }
 
-/// What all rows have in common.
+/// The context that all rows share.
 struct Run<'r> {
     target: &'r Target,
     selection: &'r Selection<'r>,
     counts: &'r Counts,
-    /// What nothing is put for.
+    /// The state of a dry run, which puts nothing.
     dry_run: Option<&'r DryRun>,
 }
 
 impl Run<'_> {
-    /// Puts the rows of a part of which `is_turn` is true.
+    /// Puts the rows of a part for which `is_turn` is true.
     async fn put_rows(
         &self,
         archive: Option<&str>,
@@ -203,7 +202,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts a row, or finds out what would become of it.
+    /// Puts a row, or in a dry run predicts the result.
     async fn put(&self, archive: Option<&str>, row: &Row, archived: &Item) -> Result<(), String> {
         let (target, counts) = (self.target, self.counts);
         counts.selected();
@@ -220,7 +219,8 @@ impl Run<'_> {
             }
         };
         let stamp = stamp_of(row);
-        // A row of the table's own stream is in the archive of its function, wherever that is reached.
+        // Rows of the table's own stream are in the archive of its function, wherever that is read
+        // from.
         let archive = archive.filter(|_| {
             target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
         });
@@ -265,15 +265,15 @@ async fn target(
         "strip" => None,
         seconds => {
             let seconds: u32 = seconds.parse().map_err(|_| {
-                format!("--ttl `{seconds}` is neither `strip` nor a number of seconds, such as 604800 for a week")
+                format!("--ttl `{seconds}`: write `strip`, or a number of seconds, for example 604800 for a week")
             })?;
             if let Some(name) = form.kept_ttl_attribute() {
                 return Err(failed(format!(
-                    "its TTL attribute `{name}` is a part of the key, so a new time would make other items, and one of those that differ in nothing else; leave --ttl out"
+                    "its TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
                 )));
             }
             if form.ttl_attribute.is_none() {
-                return Err(failed("TTL is not enabled on it; leave --ttl out".to_owned()));
+                return Err(failed("TTL is not enabled on it; remove --ttl".to_owned()));
             }
             let now = endpoint::store_seconds(&url, &client).await;
             Some(now.saturating_add(i64::from(seconds)))
@@ -285,7 +285,7 @@ async fn target(
     Ok(Target { client, table, archived, has_archive, stream, definitions, form })
 }
 
-/// One put, on the condition that what stands there is as it was seen.
+/// Puts one item, on the condition that the current item has not changed.
 async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Attempt, String> {
     let request = target
         .client
@@ -328,7 +328,7 @@ fn outcome(
                 Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
             }
             other => {
-                let code = other.code().unwrap_or("the store does not say why");
+                let code = other.code().unwrap_or("the store gives no reason");
                 let message = other.message().unwrap_or_default();
                 Err(cannot_put(target, &format!("{code}: {message}")))
             }
@@ -339,7 +339,7 @@ fn outcome(
 
 fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
     format!(
-        "cannot put an item into `{}`: {reason}; what was restored stays, run the command again to go on",
+        "cannot put an item into `{}`: {reason}; restored items stay; run the command again to resume",
         target.table
     )
 }
@@ -380,11 +380,14 @@ mod tests {
             let words = ["restore", "--dt", day, "--endpoint", "http://127.0.0.1:1"];
             let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
             let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
-            assert_eq!(refused, format!("--dt `{day}` is no day: write such as 2026-11-21"));
+            assert_eq!(
+                refused,
+                format!("--dt `{day}` is not a day: write, for example, 2026-11-21")
+            );
         }
     }
 
-    /// A store with the table `movies` of the archive, and TTL on the sort key `year`.
+    /// Returns a store with the table `movies` of the archive, and TTL on the sort key `year`.
     pub(super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;
@@ -427,14 +430,14 @@ mod tests {
         request.send().await.unwrap();
     }
 
-    /// A year that is long over is ignored by TTL, so the items stay.
+    /// TTL ignores a year that is long past, so the items stay.
     #[tokio::test]
     async fn a_time_to_live_that_is_a_part_of_the_key_is_restored_as_it_was() {
         let folder = super::super::tests::archive();
         let source = Source::Folder(folder.path().to_owned());
         let store = movies_by_year().await;
         let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err();
-        assert!(refused.contains("its TTL attribute `year` is a part of the key"), "{refused}");
+        assert!(refused.contains("its TTL attribute `year` is part of the key"), "{refused}");
         let answer = run(&source, &store, &[]).await.unwrap();
         let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
         assert_eq!(counts, [json!(3), json!(1), json!(0)], "{answer}");
@@ -444,7 +447,7 @@ mod tests {
         assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
     }
 
-    /// As where a compaction died between its two steps.
+    /// As after a compaction that died between its two steps.
     #[tokio::test]
     async fn an_event_that_stands_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();
@@ -457,7 +460,7 @@ mod tests {
         assert_eq!((&answer["rows"], &answer["restored"]), (&json!(4), &json!(3)), "{answer}");
     }
 
-    /// More attributes than a condition compares: what stands cannot be replaced.
+    /// An item with more attributes than a condition can compare cannot be replaced.
     #[tokio::test]
     async fn the_newest_version_of_a_wide_item_is_restored() {
         let wide = |version: u32| {
@@ -511,7 +514,7 @@ mod tests {
         );
     }
 
-    /// An archive of items of one film each, by version, and what stands in the table.
+    /// An archive of items of one film each, by version, and the items in the table.
     #[tokio::test]
     async fn a_dry_run_tells_what_the_restore_then_does() {
         let film = |title: &str, rest: &str| {
@@ -551,7 +554,7 @@ mod tests {
             assert_eq!(numbers(did, &["--dry-run"]).await[..2], [0, 0]);
             assert_eq!(items().await.items(), before.items(), "a dry run writes nothing");
             assert_eq!(numbers(did, &[]).await, expected, "{stands:?}");
-            // What was restored is as its rows are.
+            // The restored items equal their rows.
             let again = numbers(would, &["--dry-run"]).await;
             assert_eq!(again[..2], [0, 0], "{stands:?}");
             assert_eq!(numbers(did, &[]).await[..2], [0, 0], "{stands:?}");

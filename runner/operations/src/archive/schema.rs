@@ -1,6 +1,6 @@
-//! The columns that a table's parts have together, and where parts disagree.
+//! The common columns of a table's parts, and the columns in which parts differ.
 //!
-//! It reads footers only. What is made of the columns is decided elsewhere.
+//! It reads footers only.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,24 @@ use super::reading::READS_AT_ONCE;
 use super::source::{Part, Source};
 use client::output::counted;
 
-/// Columns that a message names at most.
+/// Maximum number of columns in a message.
 const NAMED_MAX: usize = 20;
-/// Where a part says which attribute each of its columns is from.
+/// Metadata key with the attribute of each column.
 const COLUMNS_METADATA: &str = "weir.columns";
 
-/// One column over all parts.
+/// A column over all parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnionColumn {
     /// Its name.
     pub(super) name: String,
-    /// The attribute's path, for a column of the table.
+    /// The attribute's path, if the column belongs to the table.
     pub(super) path: Option<String>,
-    /// Each type that it has, with the number of parts and the first part that have it so.
+    /// Each of its types, with the number of parts that have it and the first of them.
     pub(super) types: BTreeMap<CellType, (usize, String)>,
 }
 
-/// The columns of a table over all parts: the table's own by first appearance, then the archive's.
+/// The columns of a table over all parts: the table's own in order of appearance, then the
+/// archive's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Union {
     /// The columns.
@@ -38,7 +39,7 @@ pub(super) struct Union {
 }
 
 impl UnionColumn {
-    /// The type, if all parts agree.
+    /// Returns the type, if all parts have the same.
     pub(super) fn only_type(&self) -> Option<CellType> {
         match self.types.len() {
             1 => self.types.keys().next().copied(),
@@ -46,12 +47,12 @@ impl UnionColumn {
         }
     }
 
-    /// Whether the archive has this column for every table.
+    /// Returns true for columns that every archive has.
     pub(super) fn is_system(&self) -> bool {
         SYSTEM_COLUMNS.iter().any(|(name, _)| *name == self.name)
     }
 
-    /// What parts disagree about; `None` if they agree.
+    /// Describes how parts differ; `None` if they agree.
     pub(super) fn conflict(&self) -> Option<String> {
         if self.types.len() < 2 {
             return None;
@@ -68,11 +69,11 @@ impl Union {
     /// Reads the footers of parts.
     ///
     /// # Errors
-    /// A part that cannot be read, or that has a column of a type that no archive part has.
+    /// When a part cannot be read, or has a column of an unknown type.
     pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
         let mut union = Self::default();
         let parts: Vec<&Part> = parts.iter().collect();
-        // A footer takes some 100 KB and a day may have 100,000 parts: only a few are in memory.
+        // A footer takes some 100 KB and a day may have 100,000 parts, so only a few are in memory.
         for some in parts.chunks(READS_AT_ONCE) {
             union.add_all(source, some).await?;
         }
@@ -80,7 +81,7 @@ impl Union {
         Ok(union)
     }
 
-    /// Reads the footers of some more parts, all at the same time.
+    /// Reads the footers of more parts concurrently.
     ///
     /// # Errors
     /// As [`Union::read`].
@@ -90,7 +91,7 @@ impl Union {
         some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
     }
 
-    /// Puts the archive's columns behind those of the table.
+    /// Moves the archive's columns after those of the table.
     fn order(&mut self) {
         self.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)
@@ -102,7 +103,7 @@ impl Union {
         for field in footer.schema().fields() {
             let cell_type = CellType::of(field.data_type()).ok_or_else(|| {
                 format!(
-                    "part `{}`: column `{}` has the type {}, which no archive part has; move the file away from the archive",
+                    "part `{}`: column `{}` has the type {}, which no archive part has; move the file out of the archive",
                     part.name,
                     field.name(),
                     field.data_type()
@@ -125,13 +126,13 @@ impl Union {
         Ok(())
     }
 
-    /// The column of a name.
+    /// Returns the column with a name.
     pub(super) fn column(&self, name: &str) -> Option<&UnionColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Which columns there are, for somebody who asked for one that is not there: all of a few, else
-    /// those whose names are most like it.
+    /// Lists the columns for an unknown name: all if there are few, else those with the most
+    /// similar names.
     pub(super) fn names_like(&self, wanted: &str) -> String {
         let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
         names.push(DAY);
@@ -143,18 +144,18 @@ impl Union {
         names.sort_by_cached_key(|name| strsim::osa_distance(&wanted, &name.to_lowercase()));
         names.truncate(NAMED_MAX);
         format!(
-            "of {count} columns the ones most like it are {}; `weir archive ddl --engine duckdb` has all",
+            "of {count} columns, the most similar are {}; `weir archive ddl --engine duckdb` lists all",
             names.join(", ")
         )
     }
 }
 
-/// The attribute's path by column. A part that does not tell it has none.
+/// Returns the attribute's path by column; a part without this metadata has none.
 fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
     told_columns(footer).into_iter().map(|(name, (path, _))| (name, path)).collect()
 }
 
-/// The attribute's path and the declared type by column, as a part tells them.
+/// Returns the attribute's path and the declared type by column, from a part's metadata.
 pub(super) fn told_columns(footer: &ArrowReaderMetadata) -> BTreeMap<String, (String, String)> {
     let pairs = footer.metadata().file_metadata().key_value_metadata();
     let text = pairs
@@ -187,7 +188,7 @@ mod tests {
         let said = union(1).names_like("yeer");
         assert_eq!(said, "columns are Rating, year, attribute_0_s, dt");
         let said = union(1_126).names_like("rating");
-        assert!(said.starts_with("of 1129 columns the ones most like it are Rating, "), "{said}");
+        assert!(said.starts_with("of 1129 columns, the most similar are Rating, "), "{said}");
         assert_eq!(said.split(", ").count(), NAMED_MAX);
     }
 }

@@ -1,6 +1,6 @@
-//! Where the archive's parts are: a folder of files, or a bucket behind an S3 endpoint.
+//! Finds and opens the archive's parts: files in a folder, or objects behind an S3 endpoint.
 //!
-//! It finds parts and opens them, one at a time. What is in the rows is not looked at.
+//! It does not interpret rows.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -22,16 +22,18 @@ use super::paging::{self, COMPACTED, ObjectPage};
 use client::endpoint::is_on_aws;
 use client::sdk_error::{error_text, is_not_found};
 
-/// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
+/// Rows per decoded batch: items have at most 400 KB, so at most some 50 MB.
 const BATCH_ROWS: usize = 128;
-/// An object that is larger is not read into memory. Parts that a function wrote are below 6 MB,
+/// Size limit of an object that is read into memory. Parts that a function writes are below 6 MB,
 /// the most that Lambda delivers in one batch.
 const OBJECT_BYTES_MAX: u64 = 256 << 20;
-/// What is read first of an object's end; holds the footer of any part that the function writes.
+/// Bytes of the first read at an object's end; enough for the footer of any part that the function
+/// writes.
 const FOOTER_BYTES: u64 = 64 << 10;
-/// A footer that needs more reads than this is broken: the second read knows the exact size.
+/// Maximum number of reads of a footer: the second read knows the exact size, so more mean that it
+/// is broken.
 const FOOTER_READS_MAX: usize = 3;
-/// Folders deeper than this are not part of an archive's layout.
+/// Maximum depth of folders; an archive's layout is not deeper.
 const DEPTH_MAX: usize = 32;
 
 /// The archive.
@@ -41,31 +43,31 @@ pub(super) enum Source {
     Folder(PathBuf),
     /// Objects under a prefix.
     Bucket {
-        /// Speaks to the endpoint.
+        /// The client of the endpoint.
         client: Box<aws_sdk_s3::Client>,
         /// The bucket.
         bucket: String,
-        /// What the objects' keys begin with, such as `archive/`.
+        /// Key prefix of the objects, such as `archive/`.
         prefix: String,
-        /// The folder in which the objects are files, if it is on this machine.
+        /// The folder that has the objects as files, if it is on this machine.
         folder: Option<PathBuf>,
-        /// Where the bucket and the tables are whose functions archive into it.
+        /// The place of the bucket and of the tables whose functions archive into it.
         home: Home,
     },
 }
 
-/// Which tables may have their archive in a bucket.
+/// Identifies the tables that may have their archive in a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Home {
     /// The S3 endpoint.
     pub(super) s3: String,
-    /// The store of the `weir up` that it is of, if one of this folder is running.
+    /// The store of the running `weir up` that has the bucket, if there is one in this folder.
     pub(super) store: Option<String>,
 }
 
 impl Home {
-    /// Whether it certainly is where the functions of a store archive to. Names of buckets are
-    /// unique on AWS alone: each `weir up` has one of the same name.
+    /// Returns true if the functions of a store certainly archive to this place. Bucket names are
+    /// unique on AWS only: each `weir up` has one of the same name.
     fn is_of_store(&self, url: &str) -> bool {
         let url = url.trim_end_matches('/');
         self.store.as_deref().is_some_and(|store| store.trim_end_matches('/') == url)
@@ -87,7 +89,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The part that a name says; `None` if the name is not `…table=T/dt=D/….parquet`.
+    /// Parses a part's name; `None` unless it is `…table=T/dt=D/….parquet`.
     fn from_name(name: &str, bytes: u64) -> Option<Self> {
         let mut backwards = name.rsplit('/');
         let is_parquet = Path::new(backwards.next()?).extension()? == "parquet";
@@ -96,49 +98,49 @@ impl Part {
         is_parquet.then(|| Self { table, date, name: name.to_owned(), bytes })
     }
 
-    /// Whether compaction made it of others.
+    /// Returns true for an object that compaction wrote.
     pub(super) fn is_compacted(&self) -> bool {
         self.name.rsplit('/').next().is_some_and(|file| file.starts_with(COMPACTED))
     }
 
-    /// What the names of all objects of its archive begin with.
+    /// Returns the key prefix of its archive.
     fn prefix(&self) -> &str {
-        // Table, day and file, as `from_name` has found them.
+        // Table, day and file, which `from_name` has checked.
         let place = self.name.rmatch_indices('/').nth(2).map_or(0, |(slash, _)| slash + 1);
         self.name.get(..place).unwrap_or_default()
     }
 
-    /// The place of its rows in time, among those of a table: the stream and the minute in its name,
-    /// whatever kind of object it is.
+    /// Returns the stream and the minute in its name, which order the parts of a table by time,
+    /// compacted or not.
     fn time(&self) -> (&str, &str) {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         let time = file.split_once('-').map_or(file, |(_, time)| time);
         (&self.date, time)
     }
 
-    /// Parts of one table, the newest first.
+    /// Sorts the parts of one table, newest first.
     pub(super) fn newest_first(mut parts: Vec<Self>) -> Vec<Self> {
         parts.sort_by(|a, b| b.time().cmp(&a.time()).then_with(|| b.cmp(a)));
         parts
     }
 
-    /// That it cannot be read, and why.
+    /// Returns the message that it cannot be read.
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
     }
 }
 
-/// The bytes of a part, whose rows can be read several times.
+/// The bytes of a part, to read its rows several times.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// A file, which stays readable when it is removed.
+    /// A file, which stays readable after it is removed.
     File(File),
     /// An object.
     Object(Bytes),
 }
 
 impl Content {
-    /// The rows: all columns, or only those of `columns` that there are.
+    /// Returns the rows, with all columns or with the existing ones of `columns`.
     ///
     /// # Errors
     /// When it is not Parquet.
@@ -152,10 +154,11 @@ impl Content {
         }
     }
 
-    /// The event ids of rows that were erased from the part (`weir.erased`, docs/formats/archive.md).
+    /// Returns the event ids of rows that were erased from the part (`weir.erased`,
+    /// docs/formats/archive.md).
     ///
     /// # Errors
-    /// When it is not Parquet, or that is no list.
+    /// When it is not Parquet, or the list is malformed.
     pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
         let footer = match self {
             Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
@@ -173,7 +176,7 @@ impl Content {
 }
 
 impl Source {
-    /// Where the archive is, in words and as a reader such as DuckDB wants it.
+    /// Returns the archive's address, for people and for readers such as DuckDB.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Folder(folder) => folder.display().to_string(),
@@ -183,8 +186,8 @@ impl Source {
         }
     }
 
-    /// The name of the archive that a part is of, as the function that writes it knows it. A folder
-    /// may be a copy of any.
+    /// Returns the name of a part's archive, as the function that writes it has it. A folder may be
+    /// a copy of any archive, so it has none.
     pub(super) fn archive_of(&self, part: &Part) -> Option<String> {
         match self {
             Self::Folder(_) => None,
@@ -192,18 +195,18 @@ impl Source {
         }
     }
 
-    /// Whether it is on AWS.
+    /// Returns true if it is on AWS.
     pub(super) fn is_on_aws(&self) -> bool {
         matches!(self, Self::Bucket { home, .. } if is_on_aws(&home.s3))
     }
 
-    /// Whether it certainly is where the functions of a store archive to.
+    /// Returns true if the functions of a store certainly archive to this place.
     pub(super) fn is_of_store(&self, url: &str) -> bool {
         matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
     }
 
-    /// Where a reader finds the files that is started on this machine, such as DuckDB: an S3 endpoint
-    /// of this machine is none to it. From the root, as nobody knows where it will be started.
+    /// Returns the absolute path or URL for a reader on this machine, such as DuckDB. A reader does
+    /// not know the S3 endpoint of this machine, so it gets the files.
     pub(super) fn files(&self) -> String {
         match self {
             Self::Bucket { folder: Some(folder), prefix, .. } => {
@@ -214,10 +217,10 @@ impl Source {
         }
     }
 
-    /// All parts, or those of one table, or of one day; by table, day and name.
+    /// Returns all parts, or those of one table or one day, ordered by table, day and name.
     ///
     /// # Errors
-    /// What cannot be listed.
+    /// When they cannot be listed.
     pub(super) async fn parts(
         &self,
         table: Option<&str>,
@@ -232,9 +235,9 @@ impl Source {
             Self::Bucket { client, bucket, prefix, home, .. } => {
                 match list(client, bucket, prefix).await? {
                     Some(parts) => parts,
-                    // An account's other buckets are nobody's business.
+                    // Other buckets of an AWS account are not listed.
                     None if is_on_aws(&home.s3) => {
-                        return Err(format!("there is no bucket `{bucket}` at {}", home.s3));
+                        return Err(format!("no bucket `{bucket}` at {}", home.s3));
                     }
                     None => return Err(no_bucket(client, bucket).await),
                 }
@@ -248,10 +251,10 @@ impl Source {
         Ok(parts)
     }
 
-    /// A part's footer: schema, number of rows, statistics.
+    /// Reads a part's footer: schema, number of rows, statistics.
     ///
     /// # Errors
-    /// When the part is gone or is not Parquet.
+    /// When the part does not exist or is not Parquet.
     pub(super) async fn footer(&self, part: &Part) -> Result<ArrowReaderMetadata, String> {
         let options = ArrowReaderOptions::new();
         if let Self::Folder(_) = self {
@@ -275,13 +278,13 @@ impl Source {
                 Err(error) => return Err(part.failed(error)),
             }
         }
-        Err(part.failed("its footer does not end"))
+        Err(part.failed("its footer is malformed"))
     }
 
-    /// Opens a part: all columns, or only those of `columns` that it has.
+    /// Opens a part, with all columns or with the existing ones of `columns`.
     ///
     /// # Errors
-    /// When the part is gone, is not Parquet, or is too large to be read into memory.
+    /// When the part does not exist, is not Parquet, or is too large for memory.
     pub(super) async fn open(
         &self,
         part: &Part,
@@ -291,17 +294,17 @@ impl Source {
         content.rows(columns).map_err(|error| part.failed(error))
     }
 
-    /// The bytes of a part.
+    /// Reads the bytes of a part.
     ///
     /// # Errors
-    /// When the part is gone, or is too large to be read into memory.
+    /// When the part does not exist, or is too large for memory.
     pub(super) async fn content(&self, part: &Part) -> Result<Content, String> {
         match self {
             Self::Folder(_) => {
                 File::open(&part.name).map(Content::File).map_err(|error| part.failed(error))
             }
             Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
-                "it has {} bytes, and at most {OBJECT_BYTES_MAX} are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
+                "it has {} bytes, more than the {OBJECT_BYTES_MAX} that are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
                 part.bytes
             ))),
             Self::Bucket { .. } => {
@@ -338,7 +341,7 @@ fn batches<R: ChunkReader + 'static>(
     builder.build()
 }
 
-/// Hidden folders hold what S3 keeps beside the objects, and what is still being written.
+/// Finds Parquet files. Hidden folders have the S3 endpoint's own data and incomplete files.
 fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", folder.display());
     let deeper = depth
@@ -350,7 +353,7 @@ fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), 
             continue;
         }
         let path = entry.path();
-        // Not followed through symbolic links: `file_type` is of the entry itself.
+        // Symbolic links are not followed: `file_type` describes the entry itself.
         if entry.file_type().map_err(failed)?.is_dir() {
             find_files(&path, deeper, parts)?;
         } else {
@@ -361,7 +364,7 @@ fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), 
     Ok(())
 }
 
-/// The parts of a bucket; none if there is no such bucket.
+/// Lists the parts of a bucket; `None` if the bucket does not exist.
 async fn list(
     client: &aws_sdk_s3::Client,
     bucket: &str,
@@ -388,14 +391,14 @@ async fn list(
     }))
 }
 
-/// That there is no such bucket, and which there are.
+/// Returns the message that the bucket does not exist, with a list of those that do.
 async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> String {
     let answer = client.list_buckets().send().await;
     let known = answer.map(|answer| answer.buckets.unwrap_or_default()).unwrap_or_default();
     let names: Vec<&str> = known.iter().filter_map(|bucket| bucket.name()).collect();
     match names.as_slice() {
-        [] => format!("there is no bucket `{bucket}`"),
-        names => format!("there is no bucket `{bucket}`; buckets are {}", names.join(", ")),
+        [] => format!("no bucket `{bucket}`"),
+        names => format!("no bucket `{bucket}`; buckets are {}", names.join(", ")),
     }
 }
 
@@ -449,7 +452,7 @@ mod tests {
         }
     }
 
-    /// The prefix that is asked for may be a part of the archive's, or empty.
+    /// The requested prefix may be a part of the archive's, or empty.
     #[test]
     fn a_part_is_of_the_archive_that_its_function_knows() {
         let bucket = |prefix: &str| Source::Bucket {
@@ -484,7 +487,7 @@ mod tests {
             ("http://127.0.0.1:9000", Some(here), "http://127.0.0.1:8000/", true),
             ("http://127.0.0.1:9000", Some(here), there, false),
             ("http://127.0.0.1:9000", Some(here), aws, false),
-            // As a `weir up` over streams of AWS says it.
+            // As a `weir up` on streams of AWS publishes it.
             ("http://127.0.0.1:9000", Some(""), aws, false),
             ("http://127.0.0.1:9000", None, here, false),
             (aws_s3, None, aws, true),

@@ -1,34 +1,34 @@
-//! How a verb of `weir archive` is told its table: as a word, or with `--table`.
+//! The table argument of the verbs of `weir archive`: a positional argument, or `--table`.
 //!
-//! Which tables there are is not known here.
+//! It does not check that the table exists.
 
 use clap::Args;
 
-/// The table, where it need not be named.
+/// A table that may be omitted.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct TableArgument {
-    /// The table; not needed if there is only one
+    /// The table; optional if there is only one
     #[arg(id = "table_word", value_name = "TABLE")]
     word: Option<String>,
-    /// The same as TABLE
+    /// Same as TABLE
     #[arg(id = "table", long, value_name = "TABLE", conflicts_with = "table_word")]
     flag: Option<String>,
 }
 
 impl TableArgument {
-    /// Its name, if it was given.
+    /// Returns its name, if given.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
     }
 }
 
-/// The table, where without it all of them are taken.
+/// A table that restricts the verb; without it all tables are used.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct OneOfAll {
     /// Only this table
     #[arg(id = "table_word", value_name = "TABLE")]
     word: Option<String>,
-    /// The same as TABLE
+    /// Same as TABLE
     #[arg(id = "table", long, value_name = "TABLE", conflicts_with = "table_word")]
     flag: Option<String>,
 }
@@ -39,19 +39,19 @@ impl OneOfAll {
         Self { word: name.map(str::to_owned), flag: None }
     }
 
-    /// Its name, if it was given.
+    /// Returns its name, if given.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
     }
 }
 
-/// The table, where nothing is done without its name.
+/// A table that must be named.
 #[derive(Clone, Debug, Args)]
 pub(super) struct NamedTable {
     /// The table
     #[arg(id = "table_word", value_name = "TABLE", required_unless_present = "table")]
     word: Option<String>,
-    /// The same as TABLE
+    /// Same as TABLE
     #[arg(id = "table", long, value_name = "TABLE", conflicts_with = "table_word")]
     flag: Option<String>,
 }
@@ -62,9 +62,9 @@ impl NamedTable {
         Self { word: Some(name.to_owned()), flag: None }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(super) fn name(&self) -> &str {
-        // One of both is there, or the command line was refused.
+        // Clap has checked that one of both is present.
         self.word.as_deref().or(self.flag.as_deref()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! The verbs against small Parquet files in the archive's layout, as tables of cases.
+//! Tests of the verbs on small Parquet files in the archive's layout, as tables of cases.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -93,7 +93,7 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     writer.close().unwrap();
 }
 
-/// Rows say in which second an item expired, and not which attribute that is from.
+/// Rows have the second of the expiry, but not its attribute.
 #[test]
 fn a_time_to_live_with_a_fraction_is_compared_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn a_time_to_live_with_a_fraction_is_compared_as_it_is() {
     }
 }
 
-/// A part with these items, each with the number of its event, and no other columns.
+/// Writes a part with these items, each with the number of its event, and no other columns.
 pub(super) fn write_items(folder: &Path, name: &str, items: &[(u32, String)]) {
     let directory = folder.join("bucket/archive/table=movies/dt=1970-01-01");
     fs::create_dir_all(&directory).unwrap();
@@ -164,13 +164,13 @@ pub(super) fn archive() -> tempfile::TempDir {
     folder
 }
 
-/// What a command writes, or its error.
+/// Returns the output of a command, or its error.
 fn weir(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let (written, result) = written(folder, arguments);
     result.map(|()| written)
 }
 
-/// What a command writes, also if it fails.
+/// Returns the output of a command, even if it fails.
 fn written(folder: &Path, arguments: &[&str]) -> (String, Result<(), String>) {
     let folder = folder.to_str().unwrap();
     let words = ["archive"].iter().chain(arguments).copied().chain(["--folder", folder]);
@@ -184,7 +184,7 @@ fn written(folder: &Path, arguments: &[&str]) -> (String, Result<(), String>) {
     (String::from_utf8(out).unwrap(), result.map(drop))
 }
 
-/// The event ids of the rows that meet all conditions.
+/// Returns the event ids of the rows that match all conditions.
 fn found(folder: &Path, conditions: &[&str]) -> Result<String, String> {
     let source = Source::Folder(folder.to_owned());
     let texts: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
@@ -206,7 +206,7 @@ fn found(folder: &Path, conditions: &[&str]) -> Result<String, String> {
     })
 }
 
-/// The event ids in NDJSON.
+/// Returns the event ids in NDJSON.
 fn events(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -254,7 +254,7 @@ fn conditions_select_rows() {
     }
 }
 
-/// The column is NULL where a year does not fit it, and the item has it.
+/// The column is NULL for a year that does not fit it; the item has the value.
 #[test]
 fn values_that_do_not_fit_their_column_are_compared_as_they_are() {
     let folder = archive();
@@ -266,7 +266,7 @@ fn values_that_do_not_fit_their_column_are_compared_as_they_are() {
         ("year >= 2013.5", "e4 e5 e6"),
         ("year < 2014", "e1 e2 e3 e5"),
         ("year <= 2013", "e1 e2 e3"),
-        // A text is no number, so it is another value than any, and neither more nor less.
+        // A text differs from every number, and is neither less nor greater.
         ("year != 2013", "e2 e4 e5 e6 e7"),
         ("year != 2013.5", "e1 e2 e3 e4 e6 e7"),
         ("title = Lost", "e7"),
@@ -298,7 +298,7 @@ fn mistakes_are_named() {
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "9"], "no version of this key"),
         (
             vec!["get", "--key", r#"{"title":"Rush"}"#, "--as-of", "9"],
-            "from 1970-01-01T00:00:09Z or before: the first one was deleted at 1970-01-01T00:00:10Z",
+            "deleted at or before 1970-01-01T00:00:09Z: the first one was deleted at 1970-01-01T00:00:10Z",
         ),
         (
             vec!["get", "--key", r#"{"name":"Rush"}"#],
@@ -310,18 +310,18 @@ fn mistakes_are_named() {
         ),
         (
             vec!["erase", "--table", "movies", "--equals", r#"{"title":"Rush"}"#],
-            "leave --folder and --s3-endpoint out",
+            "remove --folder and --s3-endpoint",
         ),
         (
             vec!["erase", "--table", "movies"],
-            "say which with --equals, such as '{\"title\":\"Rush\"}'",
+            "select rows with --equals, for example '{\"title\":\"Rush\"}'",
         ),
         (vec!["compact"], "on AWS invoke `archive-maintenance`"),
         (vec!["get", "--key", "2013"], "not a JSON object"),
         (vec!["get", "--key", r#"{"year":true}"#], "one or two attributes"),
         (vec!["get", "--key", "{}"], "one or two attributes"),
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "noon"], "`noon` is not a time"),
-        (vec!["ddl", "--engine", "athena", "--key-columns", "id"], "no column `id`"),
+        (vec!["ddl", "--engine", "athena", "--key-columns", "id"], "unknown column `id`"),
     ] {
         let error = weir(folder.path(), &arguments).unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");
@@ -329,18 +329,21 @@ fn mistakes_are_named() {
     for (condition, expected) in [
         ("year", "write COLUMN OPERATOR VALUE"),
         ("year ! 3", "write COLUMN OPERATOR VALUE"),
-        ("yeer = 3", "no column `yeer`; columns are title, year"),
+        ("yeer = 3", "unknown column `yeer`; columns are title, year"),
         ("year = Rush", "`Rush` is not a number"),
-        ("dt = 21.11.2026", "`21.11.2026` is no day: write such as"),
-        ("dt >= 2026-11-31", "`2026-11-31` is no day"),
-        ("_coercions = 1", "which is not compared"),
+        ("dt = 21.11.2026", "`21.11.2026` is not a day: write, for example,"),
+        ("dt >= 2026-11-31", "`2026-11-31` is not a day"),
+        ("_coercions = 1", "which cannot be compared"),
     ] {
         let error = found(folder.path(), &[condition]).unwrap_err();
         assert!(error.contains(expected), "{condition}: {error}");
     }
     for day in ["yesterday", "2026-11-31"] {
         let error = of_day(Vec::new(), day).unwrap_err();
-        assert!(error.contains(&format!("`{day}` is no day: write such as 2026-11-21")), "{error}");
+        assert!(
+            error.contains(&format!("`{day}` is not a day: write, for example, 2026-11-21")),
+            "{error}"
+        );
     }
     fs::write(folder.path().join("bucket/archive/table=movies/dt=1970-01-01/z.parquet"), "?")
         .unwrap();
@@ -348,7 +351,7 @@ fn mistakes_are_named() {
     assert!(error.contains("cannot read part `") && error.contains("z.parquet"), "{error}");
 }
 
-/// What can be read is listed, and then it fails.
+/// Readable parts are listed, and then the command fails.
 #[test]
 fn a_damaged_part_does_not_end_the_list() {
     let folder = archive();
@@ -359,7 +362,7 @@ fn a_damaged_part_does_not_end_the_list() {
     }
     let (written, result) = written(folder.path(), &["ls", "--output", "json"]);
     let error = result.unwrap_err();
-    assert!(error.starts_with("2 parts cannot be read, named above"), "{error}");
+    assert!(error.starts_with("2 parts listed above cannot be read"), "{error}");
     let json: serde_json::Value = serde_json::from_str(&written).unwrap();
     let counts = |day: usize| {
         ["parts", "damaged_parts", "rows"].map(|name| json["days"][day][name].as_u64().unwrap())
@@ -367,7 +370,7 @@ fn a_damaged_part_does_not_end_the_list() {
     assert_eq!([counts(0), counts(1)], [[3, 1, 4], [1, 1, 0]]);
     let (table, result) = self::written(folder.path(), &["ls"]);
     assert!(result.is_err() && table.lines().count() == 3, "{table}");
-    // Where nothing can be read, it is not the parts.
+    // If nothing can be read, the parts are not at fault.
     for number in 0..100 {
         fs::write(days.join(format!("dt=1970-01-02/c{number}.parquet")), "?").unwrap();
     }
@@ -408,7 +411,7 @@ fn a_table_is_named_as_a_word_or_with_a_flag() {
     );
 }
 
-/// As many parts as are read at the same time, and more; they come in their order.
+/// As many parts as are read concurrently, and more; they are returned in order.
 #[test]
 fn parts_that_are_read_ahead_come_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -418,7 +421,7 @@ fn parts_that_are_read_ahead_come_in_their_order() {
     }
     let expected: Vec<String> = (0..50).map(|number| format!("e{number}")).collect();
     assert_eq!(found(folder.path(), &[]), Ok(expected.join(" ")));
-    // Of those that were read ahead one is gone, and in another object by then.
+    // One of the parts that were read ahead was moved into another object meanwhile.
     let source = Source::Folder(folder.path().to_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -494,7 +497,7 @@ fn ddl_is_made_of_what_the_parts_have() {
 
     write_part(folder.path(), "part-3.parquet", &FILMS[..1], true);
     let text = ddl("athena");
-    assert!(text.starts_with("-- left out, read it from _item: column `year` has several types: string in 1 part, first in "), "{text}");
+    assert!(text.starts_with("-- left out, its values are in _item: column `year` has several types: string in 1 part, first in "), "{text}");
     assert!(text.contains("bigint in 2 parts") && !text.contains("`year` bigint,"), "{text}");
     assert!(
         text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),
@@ -504,7 +507,7 @@ fn ddl_is_made_of_what_the_parts_have() {
     assert!(error.contains("several types"), "{error}");
 }
 
-/// Compaction makes one object of two parts after they were listed and one of them was read.
+/// Compaction merges two parts after they were listed and one of them was read.
 #[test]
 fn parts_that_compaction_removes_meanwhile_are_read_where_their_rows_went() {
     let folder = archive();
@@ -524,7 +527,7 @@ fn parts_that_compaction_removes_meanwhile_are_read_where_their_rows_went() {
         assert_eq!(batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 4);
         assert!(reading.next(None).await.unwrap().is_none());
 
-        // What needs all parts at once begins anew.
+        // A step that needs all parts starts again.
         let lists = std::cell::Cell::new(0);
         let list = async || {
             lists.set(lists.get() + 1);
@@ -534,7 +537,7 @@ fn parts_that_compaction_removes_meanwhile_are_read_where_their_rows_went() {
             while_parts_change(list, async |parts: &[Part]| Union::read(&source, parts).await);
         assert!(union.await.unwrap().column("year").is_some());
 
-        // One that is there and cannot be read is an error all the same.
+        // A part that exists and cannot be read is still an error.
         fs::write(&second.name, "?").unwrap();
         let listed = source.parts(None, None).await.unwrap();
         let mut reading = Reading::of(&source, listed.clone());
@@ -554,19 +557,19 @@ fn a_key_is_that_of_its_table() {
         (r#"{"year":2013,"title":"Rush"}"#, ""),
         (r#"{"title":{"S":"Rush"},"year":{"N":"2013"}}"#, ""),
         (r#"{"year":2013}"#, "--key: `title` is missing; the key is year, title"),
-        (r#"{"name":"Rush"}"#, "--key: `name` is no attribute of the key; the key is year, title"),
+        (r#"{"name":"Rush"}"#, "--key: `name` is not a key attribute; the key is year, title"),
         (
             r#"{"year":"2013","title":"Rush"}"#,
-            "--key: `year` is a number here; the key is year, title",
+            "--key: `year` must be a number; the key is year, title",
         ),
-        (r#"{"year":2013,"title":7}"#, "--key: `title` is a string here; the key is year, title"),
+        (r#"{"year":2013,"title":7}"#, "--key: `title` must be a string; the key is year, title"),
     ] {
         let checked = versions::check_key(&item_key::parse(key).unwrap(), &known);
         assert_eq!(checked.err().unwrap_or_default(), problem, "{key}");
     }
 }
 
-/// A flag wins over the environment, so no variable is read as a flag's value.
+/// A flag overrides the environment, so clap reads no variable.
 #[test]
 fn a_place_is_named_by_flags_alone() {
     let command = <CommandLine as clap::CommandFactory>::command();

@@ -1,7 +1,7 @@
-//! `weir archive get`: every archived version of one key.
+//! `weir archive get`: returns every archived version of one key.
 //!
-//! Keys are compared as attribute values in `_item`, numbers by their exact decimal value, so a key
-//! that did not fit its column is found as well. An event that stands twice is given once.
+//! Keys are compared as attribute values in `_item`, numbers by exact decimal value, so a key that
+//! does not fit its column is found too. An event that is in two objects is returned once.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::cell::{Row, rows_of, time_text};
 use super::reading::Reading;
 use super::source::{Part, Source};
 
-/// Versions of one key that are kept at most: each may have 400 KB.
+/// Maximum number of versions of a key in memory; each may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;
 
-/// Checks a key against that of its table: half a key would find several items, and a value of another
+/// Checks a key against that of its table: half a key would find several items, a value of another
 /// type none.
 ///
 /// # Errors
@@ -25,13 +25,13 @@ pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Res
     for (name, value) in key {
         let key_type = known.iter().find(|(known, _)| known == name).map(|(_, key_type)| *key_type);
         let Some(key_type) = key_type else {
-            return Err(format!("--key: `{name}` is no attribute of the key; the key is {names}"));
+            return Err(format!("--key: `{name}` is not a key attribute; the key is {names}"));
         };
         if key_type.attribute_type() != value.attribute_type() {
             let wanted = words(key_type.descriptor());
-            // Plain JSON has no binary values.
+            // Plain JSON cannot express binary values.
             let typed = if key_type.descriptor() == "B" { binary_key(name) } else { String::new() };
-            return Err(format!("--key: `{name}` is {wanted} here; the key is {names}{typed}"));
+            return Err(format!("--key: `{name}` must be {wanted}; the key is {names}{typed}"));
         }
     }
     match known.iter().find(|(name, _)| key.get(name).is_none()) {
@@ -40,8 +40,8 @@ pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Res
     }
 }
 
-/// That no version of a key was deleted at or before `as_of` milliseconds, if given, and why that may
-/// be.
+/// Returns the message that no version was deleted at or before `as_of` (milliseconds since 1970),
+/// with a probable reason.
 pub(super) async fn none(
     source: &Source,
     parts: &[Part],
@@ -53,7 +53,7 @@ pub(super) async fn none(
         && let Some(first) = later.first()
     {
         return format!(
-            "the archive has no version of this key from {} or before: the first one was deleted at {}, later than that",
+            "the archive has no version of this key deleted at or before {}: the first one was deleted at {}",
             time_text(as_of),
             time_text(first.deleted_at())
         );
@@ -61,9 +61,8 @@ pub(super) async fn none(
     format!("the archive has no version of this key{}", misfit(source, parts, key).await)
 }
 
-/// Why a key may have no rows, for the end of a message: an archived item has no such attribute, or
-/// one of another type. Empty when the first item of the parts has it so, or cannot be read: a part
-/// that is compacted in this moment explains nothing.
+/// Explains why a key may have no rows: archived items lack the attribute, or have another type.
+/// Empty if the first item fits, or cannot be read because its part was just compacted.
 async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
     let Some(item) = first_item(source, parts).await else { return String::new() };
     for (name, value) in key {
@@ -87,13 +86,13 @@ async fn first_item(source: &Source, parts: &[Part]) -> Option<Item> {
     json::item_from_str(rows.first()?.text("_item")).ok()
 }
 
-/// How a binary value of a key is written.
+/// Explains how to write a binary value of a key.
 fn binary_key(name: &str) -> String {
     let key = serde_json::json!({ name: {"B": "AAE="} });
     format!("; write the key in DynamoDB JSON, with the bytes in base64, such as `{key}`")
 }
 
-/// A type in words.
+/// Describes a type.
 fn words(descriptor: &str) -> String {
     match descriptor {
         "S" => "a string".to_owned(),
@@ -103,17 +102,18 @@ fn words(descriptor: &str) -> String {
     }
 }
 
-/// The rows of a key, newest last; only those deleted at or before `as_of` milliseconds, if given.
+/// Returns the rows of a key, newest last; only those deleted at or before `as_of` (milliseconds
+/// since 1970).
 ///
 /// # Errors
-/// A part or an item that cannot be read, or a key with too many versions.
+/// When a part or an item cannot be read, or the key has too many versions.
 pub(super) async fn find(
     source: &Source,
     parts: &[Part],
     key: &Item,
     as_of: Option<i64>,
 ) -> Result<Vec<Row>, String> {
-    // By time first: sequence numbers of a table that was created anew start again.
+    // Ordered by time first: sequence numbers start again when a table is re-created.
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
     let mut reading = Reading::of(source, parts.iter().cloned());
     while let Some((part, batches)) = reading.next(None).await? {
@@ -133,7 +133,7 @@ pub(super) async fn find(
                 }
                 if versions.len() > VERSIONS_MAX {
                     return Err(format!(
-                        "the key has more than {VERSIONS_MAX} versions; read them with an engine, such as by `weir archive ddl --engine duckdb`"
+                        "the key has more than {VERSIONS_MAX} versions; read them with an engine (`weir archive ddl --engine duckdb`)"
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! What is said when the table of the ballots is not there, and what to make.
+//! Error texts for a missing table of ballots, with advice how to create it.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use super::ballots::Ballots;
 use client::sdk_error::{error_text, is_not_found};
 
 impl Ballots<'_> {
-    /// Why a table cannot be read.
+    /// Returns why a table cannot be read.
     pub(super) fn unread<E>(&self, table: &str, error: &SdkError<E>) -> String
     where
         E: Error + ProvideErrorMetadata + 'static,
@@ -17,7 +17,7 @@ impl Ballots<'_> {
             return error_text(error);
         }
         format!(
-            "there is no table `{table}` for the ballots: make it with the partition key `{}`, a string, or name another one with --ballots",
+            "no table `{table}` for the ballots: create it with the partition key `{}`, a string, or name another one with --ballots",
             self.key
         )
     }

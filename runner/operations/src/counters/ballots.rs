@@ -1,12 +1,14 @@
-//! `weir counters vote` and `recount`: votes that a voter may change, with the ballots as the truth.
+//! `weir counters vote` and `recount`: votes that a voter may change. The ballots are the source of
+//! truth.
 //!
-//! A ballot and the slots that it changes are written in one transaction that is guarded by what
-//! the ballot was. A recount adds the ballots up and compares them with the slots: what differs is
-//! drift if each ballot and each slot was the same twice, everything else is votes on their way. It
-//! reads ballots, slots, ballots, slots: between the two looks all was as it was seen. Sums alone
-//! would not say so, because changed votes bring them back to what they were.
-//! A vote that no slot can hold is refused before it is written: it would make the function refuse
-//! all votes of its slot.
+//! A ballot and the slots that it changes are written in one transaction, on the condition that the
+//! ballot has not changed. A recount sums the ballots and compares the sums with the slots. It
+//! reads ballots, slots, ballots, slots: a difference is drift if every ballot and slot was the
+//! same both times. Equal sums alone would not show that, because changed votes can restore them.
+//! Other differences are votes in flight.
+//!
+//! A vote that no slot can hold is rejected before it is written: the function would refuse its
+//! whole slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -30,20 +32,21 @@ use client::contention::{Attempts, is_contended};
 use client::output::say;
 use client::sdk_error::error_text;
 
-/// The slot that what is missing is added to. Every counter has it, whatever the number of slots.
+/// The slot to which a repair adds the difference. Every counter has it, whatever its number of
+/// slots.
 const REPAIRED_SLOT: u32 = 0;
 
-/// What is said of an item among the ballots that is none.
-const NO_BALLOT: &str = "it has no `counter`, `counted_in` and `points`; it is no ballot";
+/// The message for an item in the table of ballots that is not a ballot.
+const NO_BALLOT: &str = "it has no `counter`, `counted_in` and `points`; it is not a ballot";
 
-/// Ballots and what they are counted in.
+/// A table of ballots, and the slots in which they are counted.
 pub(crate) struct Ballots<'p> {
     pub(crate) place: &'p Place,
     pub(crate) table: String,
     pub(crate) key: String,
 }
 
-/// A counter whose slots are not what its ballots say.
+/// A counter whose slots differ from its ballots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Drift {
     pub(super) counter: String,
@@ -52,23 +55,23 @@ pub(super) struct Drift {
     pub(super) repaired: bool,
 }
 
-/// What counters hold, by the ballots and by the slots.
+/// Sums of counters, by ballots and by slots.
 #[derive(Debug, Default)]
 struct Sums {
     seen: BTreeMap<String, Seen>,
-    /// Counters of which something cannot be added up, and what: they are not compared.
+    /// Counters that are not compared because something cannot be summed, with the reasons.
     unreadable: BTreeMap<String, BTreeSet<String>>,
-    /// Items among the ballots that are none and name no counter.
+    /// Items in the table of ballots that are not ballots and name no counter.
     foreign: BTreeSet<String>,
-    /// Whether one of them may be a ballot that has lost its counter: that counter's slots then hold
-    /// a vote that no ballot tells of.
+    /// Whether one of them may be a ballot that has lost its counter, whose slots then have a vote
+    /// without a ballot.
     is_one_lost: bool,
 }
 
-/// What was seen of a counter: its ballots, their sum, its slots, and their sum.
+/// The state of a counter in one read: its ballots, their sum, its slots, and their sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
-    /// Of all that the ballots' items hold.
+    /// Digest of all ballot items.
     every_ballot: Digest,
     ballots: Number,
     every_slot: BTreeMap<u32, Number>,
@@ -91,12 +94,12 @@ impl Sums {
         self.seen.entry(counter.to_owned()).or_insert_with(Seen::nothing)
     }
 
-    /// Adds a ballot, which the item holds.
+    /// Adds a ballot, which is in the item.
     fn add_ballot(&mut self, ballot: &Ballot, item: &Item) {
         let seen = self.of(&ballot.counter);
         seen.every_ballot.add(item);
         let added = add(&mut seen.ballots, ballot.points);
-        // A counter without a name has no slots that anybody reads.
+        // No reader finds the slots of a counter with an empty name.
         let named = if ballot.counter.is_empty() {
             Err("its name is empty; withdraw these votes".to_owned())
         } else {
@@ -110,8 +113,8 @@ impl Sums {
         }
     }
 
-    /// Adds what is among the ballots and is none. What names a counter may be a vote for it, so that
-    /// counter is not compared; without a name only the key tells whether it may be a vote at all.
+    /// Adds an item that is not a ballot. If it names a counter, it may be a vote for it, so that
+    /// counter is not compared; otherwise only the key shows whether it may be a vote.
     fn add_foreign(&mut self, table: &str, key: &str, item: &Item, prefix: Option<&str>) {
         let what = format!("item `{key}` of table `{table}`: {NO_BALLOT}");
         match item.get("counter").and_then(AttributeValue::as_str) {
@@ -132,8 +135,8 @@ impl Sums {
         self.unreadable.entry(counter.to_owned()).or_default().insert(what);
     }
 
-    /// Whether a counter is compared: it has ballots, or must have had them if it holds anything.
-    /// Other counters of the table are not counted by ballots.
+    /// Returns true if a counter is compared: it has ballots, or it must have had some because it
+    /// has a value. Other counters of the table are not counted by ballots.
     fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
         match prefix {
             Some(prefix) => counter.starts_with(prefix),
@@ -141,7 +144,7 @@ impl Sums {
         }
     }
 
-    /// Adds a slot, or why it has no value.
+    /// Adds a slot, or the reason why it has no value.
     fn add_slot(&mut self, counter: &str, slot: u32, value: Result<Number, String>) {
         let added = value.and_then(|value| {
             let seen = self.of(counter);
@@ -154,7 +157,7 @@ impl Sums {
         }
     }
 
-    /// Those that differ as far as they can be added up.
+    /// Returns the counters that differ, of those that can be summed.
     fn differing(mut self) -> BTreeMap<String, Seen> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
@@ -163,7 +166,7 @@ impl Sums {
     }
 }
 
-/// Whether counters of this name are looked at.
+/// Returns true if the recount covers counters of this name.
 fn is_meant(counter: &str, prefix: Option<&str>) -> bool {
     prefix.is_none_or(|prefix| counter.starts_with(prefix))
 }
@@ -173,26 +176,26 @@ fn add(sum: &mut Number, more: Number) -> Result<(), String> {
     Ok(())
 }
 
-/// What a recount found.
+/// The result of a recount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recount {
     pub(super) ballots: u64,
     pub(super) counters: usize,
     pub(super) drifted: Vec<Drift>,
-    /// What cannot be added up, with its slot or counter, and why; its counter is not compared.
+    /// Slots or counters that cannot be summed, with the reasons; their counters are not compared.
     pub(super) unreadable: Vec<String>,
     /// Whether nothing is repaired because a ballot may have lost its counter.
     pub(super) is_unrepairable: bool,
 }
 
 impl Ballots<'_> {
-    /// Makes the voter's vote in a poll be `points` for a counter; without points, no vote at all.
-    /// Answers whether that changed anything. A ballot is named by poll and voter, so a voter has
-    /// one vote in each poll, whichever counter it is for.
+    /// Sets a voter's vote in a poll to `points` for a counter; `None` withdraws it. Returns
+    /// whether that changed anything. The key of a ballot is poll and voter, so a voter has one
+    /// vote per poll.
     ///
     /// # Errors
-    /// When the vote cannot be counted, or the tables cannot be read or written. The vote then counts
-    /// once or not at all; sending it again is safe.
+    /// When the vote cannot be counted, or a table cannot be read or written. The vote then counts
+    /// once or not at all; a retry is safe.
     pub(crate) async fn vote(
         &self,
         poll: &str,
@@ -219,7 +222,7 @@ impl Ballots<'_> {
             }
             if !attempts.next().await {
                 return Err(format!(
-                    "ballot `{key}`: others write it or its slot all the time; vote again"
+                    "ballot `{key}`: concurrent writes to it or its slot; run the command again"
                 ));
             }
         }
@@ -235,7 +238,8 @@ impl Ballots<'_> {
         ballot.map(Some).ok_or_else(|| format!("ballot `{key}`: {NO_BALLOT}"))
     }
 
-    /// One transaction; `false` when the ballot changed meanwhile, or another one is at its slot.
+    /// Runs one transaction; returns `false` if the ballot changed meanwhile, or another
+    /// transaction is at its slot.
     async fn try_to_change(
         &self,
         key: &str,
@@ -247,8 +251,8 @@ impl Ballots<'_> {
         let additions = additions(before, after, self.place.rule.slot_count);
         let additions = additions.map_err(|error| error.to_string())?;
         let slots: Vec<String> = additions.keys().cloned().collect();
-        // An earlier build let votes pass that no slot can hold: their slot is unreadable until they
-        // are taken back, whatever it holds.
+        // Earlier versions accepted votes that no slot can hold; such a slot is unreadable until
+        // they are withdrawn.
         let is_counted = before.is_none_or(|before| is_summable(&before.points));
         for (slot, points) in additions {
             let room = if is_counted { room_for_change(points) } else { room_for(points) };
@@ -257,7 +261,7 @@ impl Ballots<'_> {
         let Err(error) = request.send().await else { return Ok(true) };
         if let Some(slot) = slot_without_room(&error, &slots) {
             return Err(format!(
-                "ballot `{key}`: nothing was counted, because slot `{slot}` holds what is no number, or would be outside of what totals hold exactly ({SUMMABLE}); look at it, and at what `weir counters recount` says"
+                "ballot `{key}`: nothing was counted, because slot `{slot}` is not a number, or would leave the range that totals hold exactly ({SUMMABLE}); check it with `weir counters recount`"
             ));
         }
         if is_contended(error.code(), &error_text(&error)) {
@@ -266,7 +270,7 @@ impl Ballots<'_> {
         Err(format!("ballot `{key}`: {}", error_text(&error)))
     }
 
-    /// Adds points to a slot, if it has a value within `room` before that.
+    /// Adds points to a slot if its value is within `room` before.
     fn addition(
         &self,
         slot: String,
@@ -282,7 +286,7 @@ impl Ballots<'_> {
             .expression_attribute_values(":points", number(points));
         let update = match room {
             Some((low, high)) => update
-                // A slot that is not there becomes what is added.
+                // A missing slot gets the points as its value.
                 .condition_expression(match is_summable(&points) {
                     true => "attribute_not_exists(#value) OR #value BETWEEN :low AND :high",
                     false => "#value BETWEEN :low AND :high",
@@ -322,8 +326,9 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // Otherwise a vote that is changed and changed back would look as if it was never
-                // touched, and a recount would take what its slots held meanwhile for drift.
+                // A random value, so that a vote that is changed and changed back still differs
+                // from an untouched one. Otherwise a recount would take the intermediate slots for
+                // drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -349,9 +354,9 @@ impl Ballots<'_> {
         })
     }
 
-    /// Adds all ballots up and compares them with the slots of the counters that they are for, or
-    /// of all those whose names begin with `prefix`, and of no others; what differs is looked at again after a grace, and
-    /// is drift if none of its ballots and slots changed meanwhile.
+    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters
+    /// whose names begin with `prefix`. Differences are compared again after a grace period; they
+    /// are drift if none of their ballots and slots changed meanwhile.
     ///
     /// # Errors
     /// When a table cannot be read or written.
@@ -371,7 +376,7 @@ impl Ballots<'_> {
         recount.is_unrepairable |= again.is_unrepairable;
         for (counter, seen) in second {
             if first.get(&counter) != Some(&seen) {
-                // It is being voted in: what was seen may be a vote between two reads.
+                // Voting continues, so the difference may be a vote between two reads.
                 continue;
             }
             let may_repair = repair && !recount.is_unrepairable;
@@ -429,9 +434,9 @@ impl Ballots<'_> {
         Ok(())
     }
 
-    /// Adds to slot 0 what is missing, if it and every other slot still hold what was seen: neither
-    /// another recount at the same time nor a vote that was on its way makes it add too much. The
-    /// SDK sends a transaction whose answer is lost again under the same token, so it is done once.
+    /// Adds the difference to slot 0, on the condition that every slot is unchanged, so that
+    /// neither a concurrent recount nor a vote in flight makes it too large. If the response is
+    /// lost, the SDK retries with the same token, so the transaction runs once.
     async fn repair(&self, counter: &str, seen: &Seen) -> Result<bool, String> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
         let held = seen.every_slot.get(&REPAIRED_SLOT).copied();
@@ -440,7 +445,7 @@ impl Ballots<'_> {
         let Some(sum) = sum.ok().filter(is_summable) else {
             // The function would refuse the slot from then on.
             say(&format!(
-                "counter `{counter}` is not repaired: slot `{slot}` would be outside of what totals hold exactly ({SUMMABLE}); withdraw the votes that are"
+                "counter `{counter}` is not repaired: slot `{slot}` would leave the range that totals hold exactly ({SUMMABLE}); withdraw the votes that are outside it"
             ));
             return Ok(false);
         };
@@ -449,7 +454,7 @@ impl Ballots<'_> {
         let mut parts = checks.collect::<Result<Vec<_>, _>>()?;
         if parts.len() >= TRANSACTION_OPERATIONS_MAX {
             say(&format!(
-                "counter `{counter}` is not repaired: it has {} slots, and one transaction can look at {TRANSACTION_OPERATIONS_MAX} of them; fold it into fewer first (`weir counters fold`)",
+                "counter `{counter}` is not repaired: it has {} slots, and a transaction can check {TRANSACTION_OPERATIONS_MAX}; fold it into fewer first (`weir counters fold`)",
                 seen.every_slot.len()
             ));
             return Ok(false);
@@ -465,7 +470,7 @@ impl Ballots<'_> {
         Err(format!("cannot repair counter `{counter}`: {reason}"))
     }
 
-    /// That a slot is set to `sum` if it still is what was seen.
+    /// Returns the update of a slot to `sum`, on the condition that it is unchanged.
     fn repair_of_slot(
         &self,
         slot: String,
@@ -489,7 +494,7 @@ impl Ballots<'_> {
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
-    /// That a slot still is what was seen.
+    /// Returns the condition check that a slot is unchanged.
     fn check_of_slot(
         &self,
         counter: &str,
@@ -509,8 +514,8 @@ impl Ballots<'_> {
     }
 }
 
-/// The slot that cannot be added to, if that is why a transaction was cancelled: its first part is of
-/// the ballot, which may have been changed by somebody else, and each other one of one of the slots.
+/// Returns the slot that has no room, if a transaction was cancelled for that. The transaction's
+/// first part is the ballot, which a concurrent write may have changed; each other part is a slot.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,
     slots: &'s [String],

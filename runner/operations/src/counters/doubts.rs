@@ -1,42 +1,42 @@
-//! Votes that may or may not be counted, because their answers were lost: how many there are, and
-//! between what each counter's total must be because of them.
+//! Votes whose responses were lost, which may or may not be counted, and the range of each total
+//! that follows from them.
 
 use std::collections::BTreeMap;
 
 use model::Number;
 
-/// Votes that are named; more would hide the rest.
+/// Maximum number of votes that are named.
 const NAMED_MAX: usize = 20;
 
-/// The votes of which it is not known whether they are counted.
+/// The votes that may or may not be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Doubts {
-    /// How many there are.
+    /// Their number.
     pub(super) votes: u64,
-    /// The first ones, for a person.
+    /// Descriptions of the first ones.
     pub(super) named: Vec<String>,
-    /// By counter: what those below nothing are together, and those above.
+    /// By counter: the sum of the negative ones, and of the positive ones.
     sums: BTreeMap<String, (i64, i64)>,
 }
 
-/// What a counter's total must be.
+/// The range of a counter's total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    /// If of the doubtful votes only those below nothing are counted.
+    /// The total if only the negative ones of the doubtful votes are counted.
     pub(super) lowest: i64,
-    /// If only those above are.
+    /// The total if only the positive ones are counted.
     pub(super) highest: i64,
 }
 
 impl Range {
-    /// Whether a total is as it must be.
+    /// Returns true if a total is within the range.
     pub(super) fn has(self, total: Number) -> bool {
         (Number::from(self.lowest)..=Number::from(self.highest)).contains(&total)
     }
 }
 
 impl Doubts {
-    /// Adds a vote of which it is not known whether it is counted, because of `reason`.
+    /// Adds a vote that may or may not be counted, with the reason.
     pub(super) fn add(&mut self, slot: &str, counter: &str, points: i64, reason: &str) {
         self.votes += 1;
         if self.named.len() < NAMED_MAX {
@@ -47,10 +47,10 @@ impl Doubts {
         *above += points.max(0);
     }
 
-    /// What the total of a counter must be, in which `voted` is the sum of all votes.
+    /// Returns the range of a counter's total; `voted` is the sum of all votes.
     pub(super) fn range(&self, counter: &str, voted: i64) -> Range {
         let (below, above) = self.sums.get(counter).copied().unwrap_or_default();
-        // A vote that was not counted is missing from the sum.
+        // A vote that is not counted is missing from the sum.
         Range { lowest: voted - above, highest: voted - below }
     }
 }

@@ -1,4 +1,4 @@
-//! The flags that say where slots, totals and ballots are. Each verb has those that it heeds.
+//! Flags that name the tables of slots, totals and ballots. Each verb has those that it uses.
 
 use clap::Args;
 use rules::counters::SLOT_COUNT_MAX;
@@ -17,10 +17,11 @@ pub(super) struct SlotFlags {
     pub(super) slot_value: String,
 }
 
-/// How many slots a counter has.
+/// The number of slots of a counter.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SlotCount {
-    /// Slots of each counter [default: SLOT_COUNT of the template, or 20 if there is no template]
+    /// Number of slots of each counter [default: SLOT_COUNT of the template, or 20 without a
+    /// template]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
     pub(super) slots: Option<u32>,
 }

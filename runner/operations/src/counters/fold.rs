@@ -1,16 +1,17 @@
-//! `weir counters fold`: moves what is in the higher slots of every counter into the lower ones.
+//! `weir counters fold`: moves the values of higher slots of every counter into the lower ones.
 //!
-//! A slot is moved in one transaction: it is deleted, if it still holds what was read, and its value
-//! is added to the slot `number modulo slots left`. So no vote is lost or counted twice, whenever it
-//! arrives; a vote that still goes to a higher slot makes that slot anew, and it is moved next time.
-//! A slot that cannot be moved is left and named, and the others are moved: the target must be left
-//! with a value that the function counts, which would refuse it with everybody's votes in it.
-//! What is moved expires with its target, at the later of their times; what is in a slot beside its
-//! value and that time would be lost, so such a slot is left. The marks of loads, which say which lines
-//! of a file a slot counts, are lost only where that is asked for. A slot whose time is over is TTL's.
-//! The function sees two changes, of which one may come before the other: a total may be off by one
-//! slot for as long as the other is on its way, and is right then.
-//! The function's own SLOT_COUNT stays as it is until nobody votes into higher slots any more.
+//! One transaction moves a slot: it deletes the slot, on the condition that it is unchanged, and
+//! adds its value to the slot `number modulo slots left`. So no vote is lost or counted twice,
+//! whenever it arrives. A late vote creates its higher slot again, and the next fold moves it.
+//!
+//! A slot that cannot be moved is left and reported, and the others are moved. The target must keep
+//! a value that the function can sum, because it would refuse the slot with all its votes. A moved
+//! value expires with its target, at the later of both times. A slot with other attributes is left,
+//! because they would be lost; marks of loads, which record the counted lines of a file, are
+//! dropped only with `--forget-loads`. An expired slot is left to TTL.
+//!
+//! The function sees two changes, in any order, so a total may be off by one slot until both
+//! arrived. Keep the function's own SLOT_COUNT until no client votes into higher slots.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -33,52 +34,52 @@ use client::interruption;
 use client::sdk_error::error_text;
 use client::table_description::ttl_attribute;
 
-/// Slots that are moved at the same time.
+/// Number of slots that are moved concurrently.
 const MOVES_AT_ONCE: usize = 16;
-/// Slots that are left and named, with the reason, at most.
+/// Maximum number of unmoved slots in the report.
 const LEFT_NAMED_MAX: usize = 10;
 
-/// What was found and done.
+/// The result of a fold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) folded: u64,
     pub(super) left: u64,
-    /// The first slots that were left, and why.
+    /// The first slots that were not moved, and the reasons.
     pub(super) left_named: Vec<String>,
 }
 
-/// What became of a slot, or of an attempt to move it.
+/// The result of a slot, or of an attempt to move it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Move {
     Done,
-    /// Somebody voted in between, or another transaction is at these slots.
+    /// A vote or another transaction was in conflict.
     Disturbed,
-    /// It cannot be moved, however often that is tried, and why.
+    /// It cannot be moved; the reason.
     Refused(String),
-    /// TTL deletes it: it counts no more.
+    /// It has expired and counts no more; TTL deletes it.
     Over,
 }
 
-/// What is moved of a slot: its value, and the time at which TTL deletes it, if it has one.
+/// The moved content of a slot: its value and its expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     value: Number,
     expiry: Option<Number>,
 }
 
-/// What is known of a slot that another one is moved into.
+/// The state of a slot into which another one is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Missing,
     There { expiry: Option<Number> },
 }
 
-/// The slots, and when they expire.
+/// The slots and their expiry.
 struct Slots<'p> {
     place: &'p Place,
-    /// The attribute that TTL looks at; none if it is off.
+    /// The TTL attribute; `None` if TTL is off.
     ttl: Option<String>,
-    /// The time at which folding began, in epoch seconds.
+    /// The time at which the fold started, in seconds since 1970.
     now: u64,
     /// Whether slots with marks of loads are moved, without the marks.
     forgets_loads: bool,
@@ -100,10 +101,10 @@ impl Report {
     }
 }
 
-/// Moves every slot from `to` on.
+/// Moves every slot from number `to` on.
 ///
 /// # Errors
-/// When the table cannot be read or written. What was moved before stays moved.
+/// When the table cannot be read or written. Moved slots stay moved.
 pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report, String> {
     let progress = ProgressBar::new_spinner().with_style(
         ProgressStyle::with_template("{elapsed} {msg}")
@@ -117,7 +118,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
             .unwrap_or(0),
         forgets_loads,
     };
-    // Every slot there may be, whatever the configured number.
+    // Includes every possible slot, whatever the configured number.
     let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
     let scan = place.client.scan().table_name(&place.slots_table).consistent_read(true);
     let items = scan.into_paginator().items().send();
@@ -134,7 +135,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
                     let target = Counters::slot_key_text(counter, Counters::folded_slot(slot, to));
                     slots.move_slot(key, &target).await.map(Some)
                 }
-                // A lower slot, or an item that is no slot.
+                // A lower slot, or an item that is not a slot.
                 _ => Ok(None),
             }
         }
@@ -154,7 +155,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
 }
 
 impl Slots<'_> {
-    /// Moves a slot, as often as somebody else is at it.
+    /// Moves a slot, and retries on conflicts.
     async fn move_slot(&self, key: &str, target: &str) -> Result<Move, String> {
         let mut attempts = Attempts::first();
         loop {
@@ -186,7 +187,7 @@ impl Slots<'_> {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// When TTL deletes an item.
+    /// Returns when TTL deletes an item.
     fn expiry(&self, item: &Item) -> Option<Number> {
         item.get(self.ttl.as_deref()?)?.as_number()
     }
@@ -196,7 +197,7 @@ impl Slots<'_> {
         expiry.is_some_and(|expiry| time_to_live::is_over(expiry, self.now))
     }
 
-    /// What is moved of an item, which must be all that it has.
+    /// Returns the value and expiry of an item, which must have no other attributes.
     fn slot(&self, item: &Item) -> Result<Slot, String> {
         let rule = &self.place.rule;
         let value = rule.value_of_slot(item).map_err(|refusal| refusal.to_string())?;
@@ -210,24 +211,24 @@ impl Slots<'_> {
         };
         match item.keys().find(|name| !is_moved(name)) {
             Some(name) if name.starts_with(MARK_PREFIX) => Err(
-                "it knows which lines of a file it counts (`weir load --count-into`), and a load of the file that is run again would count them again; when no load will be, write --forget-loads".to_owned()
+                "it records which lines of a file it counts (`weir load --count-into`), and another load of the file would count them again; if there will be none, add --forget-loads".to_owned()
             ),
             Some(name) => Err(format!(
-                "it has `{name}` beside its value, which would be lost if it were moved; remove that, or move the slot yourself"
+                "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
             )),
             None => Ok(Slot { value, expiry }),
         }
     }
 
-    /// What another slot is moved into, or why it cannot be.
+    /// Returns the slot into which another one is moved, or why that is impossible.
     async fn target(&self, key: &str, target: &str) -> Result<Result<Target, Move>, String> {
         let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
         if self.is_over(&item) {
             return Ok(Err(Move::Refused(format!(
-                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with what is in it; fold again when it is gone"
+                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; fold again after that"
             ))));
         }
-        // The condition of the transaction sees no decimal places.
+        // The transaction's condition cannot detect decimal places, so they are checked here.
         let has_value = item.contains_key(self.place.rule.slot_value.as_str());
         if has_value && self.place.rule.value_of_slot(&item).is_err() {
             return Ok(Err(without_room(key, target)));
@@ -235,7 +236,7 @@ impl Slots<'_> {
         Ok(Ok(Target::There { expiry: self.expiry(&item) }))
     }
 
-    /// One transaction.
+    /// Runs one transaction.
     async fn try_to_move(
         &self,
         key: &str,
@@ -246,7 +247,7 @@ impl Slots<'_> {
         let Some(room) = room_for(slot.value) else { return Ok(without_room(key, target)) };
         let Ok(expiry) = expiry_together(slot.expiry, into) else {
             return Ok(Move::Refused(format!(
-                "slot `{key}` cannot be moved: of it and slot `{target}` one expires and the other does not; give both a time in `{}`, or none",
+                "slot `{key}` cannot be moved: only one of it and slot `{target}` expires; give both a time in `{}`, or neither",
                 self.ttl.as_deref().unwrap_or_default()
             )));
         };
@@ -267,7 +268,7 @@ impl Slots<'_> {
         Err(format!("cannot move slot `{key}` into `{target}`: {}", error_text(&error)))
     }
 
-    /// The slot goes, if it is what was read.
+    /// Returns the deletion of a slot, on the condition that it is unchanged.
     fn deletion(&self, key: &str, slot: Slot) -> Result<TransactWriteItem, String> {
         let mut delete = Delete::builder()
             .table_name(&self.place.slots_table)
@@ -287,7 +288,7 @@ impl Slots<'_> {
         Ok(TransactWriteItem::builder().delete(delete).build())
     }
 
-    /// The target gets the value, and expires when both together do.
+    /// Returns the update that adds the value to the target and sets their common expiry.
     fn addition(
         &self,
         target: &str,
@@ -321,7 +322,7 @@ impl Slots<'_> {
                 change = format!("SET #ttl = :expiry {change}");
                 update = update.expression_attribute_values(":expiry", number(expiry));
                 if into == Target::Missing {
-                    // A vote that makes it meanwhile may not be one that expires.
+                    // A vote that creates it meanwhile may not expire.
                     condition += " AND attribute_not_exists(#value)";
                 }
             }
@@ -336,7 +337,7 @@ fn number(number: Number) -> SdkValue {
     to_sdk_value(&AttributeValue::N(number))
 }
 
-/// That the time of a slot is what was read.
+/// Returns the condition that a slot's expiry is unchanged.
 fn guard_of_expiry(was: Option<Number>) -> &'static str {
     match was {
         Some(_) => " AND #ttl = :was",
@@ -344,11 +345,10 @@ fn guard_of_expiry(was: Option<Number>) -> &'static str {
     }
 }
 
-/// When a slot expires that has what is in two of them: at the later time, so that nothing is lost
-/// before its own.
+/// Returns the expiry of two merged slots: the later time, so that nothing expires early.
 ///
 /// # Errors
-/// When one of them expires and the other does not: nobody said what their votes do together.
+/// When only one of them expires, so that the common expiry is not defined.
 fn expiry_together(slot: Option<Number>, into: Target) -> Result<Option<Number>, ()> {
     match (slot, into) {
         (slot, Target::Missing) => Ok(slot),
@@ -362,13 +362,13 @@ fn expiry_together(slot: Option<Number>, into: Target) -> Result<Option<Number>,
 
 fn without_room(key: &str, target: &str) -> Move {
     Move::Refused(format!(
-        "slot `{key}` cannot be moved: slot `{target}` holds what is no number, or would be outside of what totals hold exactly ({SUMMABLE}); correct slot `{target}`"
+        "slot `{key}` cannot be moved: slot `{target}` is not a number, or would leave the range that totals hold exactly ({SUMMABLE}); correct slot `{target}`"
     ))
 }
 
-/// Why a transaction was cancelled, if it will be again: its parts are the deletion of the slot,
-/// which fails if somebody voted in between, and the addition to the target, which fails as well if
-/// its time was changed in between.
+/// Returns why a transaction was cancelled, if a retry would be cancelled too. Its parts are the
+/// deletion of the slot, which fails after a vote, and the addition to the target, which also fails
+/// if the target's expiry changed.
 fn refusal(
     error: &SdkError<TransactWriteItemsError>,
     (key, target): (&str, &str),
@@ -384,20 +384,20 @@ fn refusal(
     let is = |reason: &CancellationReason, code: &str| reason.code() == Some(code);
     for (reason, slot) in [(addition, target), (deletion, key)] {
         if is(reason, "ValidationError") {
-            let why = reason.message().unwrap_or("DynamoDB does not say why");
+            let why = reason.message().unwrap_or("DynamoDB gives no reason");
             return Some(Move::Refused(format!(
                 "slot `{key}` cannot be moved, because slot `{slot}` is refused: {why}"
             )));
         }
     }
     let target_item = addition.item().cloned().and_then(|item| from_sdk_item(item).ok());
-    // One that is gone by now has room.
+    // A target that was deleted meanwhile has room.
     let has_room = target_item.is_none_or(|item| match item.get(name) {
         None => true,
         Some(AttributeValue::N(value)) => (low..=high).contains(value),
         Some(_) => false,
     });
-    // The value that was read is the slot's still, so that was not why.
+    // The slot's value is unchanged, so the deletion was not the cause.
     let is_unchanged = matches!(deletion.code(), None | Some("None"));
     let is_full = is_unchanged && is(addition, "ConditionalCheckFailed") && !has_room;
     is_full.then(|| without_room(key, target))
@@ -420,7 +420,7 @@ mod tests {
         put.send().await.unwrap();
     }
 
-    /// All slots as texts, without their keys.
+    /// Returns all slots as texts, without their keys.
     async fn slots(store: &TestStore) -> BTreeMap<String, String> {
         let items = store.client.scan().table_name("votes").send().await.unwrap().items.unwrap();
         let items = items.into_iter().map(|item| from_sdk_item(item).unwrap());
@@ -448,22 +448,22 @@ mod tests {
         let text = ("until", SdkValue::S("soon".to_owned()));
         let note = ("note", SdkValue::S("x".to_owned()));
         for (slot, attributes) in [
-            // To a slot that is not there, and to some with other times.
+            // Into a missing slot, and into some with other times.
             ("A#2", vec![votes(3), until(&soon)]),
             ("B#0", vec![votes(1), until(&soon)]),
             ("B#2", vec![votes(3), until(&late)]),
             ("B#4", vec![votes(5), until(&soon)]),
-            // One of the two expires.
+            // Only one of the two expires.
             ("C#0", vec![votes(1)]),
             ("C#2", vec![votes(3), until(&soon)]),
             ("D#0", vec![votes(1), until(&soon)]),
             ("D#2", vec![votes(3)]),
-            // What is over counts no more, and takes nothing with it.
+            // An expired slot counts no more and takes nothing with it.
             ("E#0", vec![votes(1)]),
             ("E#2", vec![votes(3), until(&over)]),
             ("F#0", vec![votes(1), until(&over)]),
             ("F#2", vec![votes(3), until(&soon)]),
-            // More than a value and a time.
+            // More attributes than a value and a time.
             ("G#2", vec![votes(3), until(&soon), note.clone()]),
             ("H#2", vec![votes(3), text]),
             ("I#0", vec![votes(1), note]),
@@ -489,17 +489,17 @@ mod tests {
         let mut named = report.left_named;
         named.sort();
         for (reason, expected) in named.iter().zip([
-            "slot `C#2` cannot be moved: of it and slot `C#0` one expires",
-            "slot `D#2` cannot be moved: of it and slot `D#0` one expires",
+            "slot `C#2` cannot be moved: only one of it and slot `C#0` expires",
+            "slot `D#2` cannot be moved: only one of it and slot `D#0` expires",
             "slot `F#2` cannot be moved yet: slot `F#0` has expired",
-            "slot `G#2`: it has `note` beside its value",
-            "slot `H#2`: it has `until` beside its value",
+            "slot `G#2`: a move would lose its attribute `note`",
+            "slot `H#2`: a move would lose its attribute `until`",
         ]) {
             assert!(reason.starts_with(expected), "{reason}");
         }
     }
 
-    /// Between reading the target and the transaction its time was changed, or it came to be.
+    /// Between the read of the target and the transaction, its expiry changed, or it was created.
     #[tokio::test]
     async fn a_target_whose_time_was_changed_meanwhile_is_read_again() {
         let store = TestStore::open().await;
@@ -551,10 +551,10 @@ mod tests {
         let mut named = report.left_named;
         named.sort();
         for (reason, expected) in named.iter().zip([
-            "slot `F#2` cannot be moved: slot `F#0` holds what is no number, or would be outside",
-            "slot `G#2` cannot be moved: slot `G#0` holds what is no number",
+            "slot `F#2` cannot be moved: slot `F#0` is not a number, or would leave the range",
+            "slot `G#2` cannot be moved: slot `G#0` is not a number",
             "slot `K#2`: slot value `votes`=",
-            "slot `L#2` cannot be moved: slot `L#0` holds what is no number",
+            "slot `L#2` cannot be moved: slot `L#0` is not a number",
         ]) {
             assert!(reason.starts_with(expected), "{reason}");
         }

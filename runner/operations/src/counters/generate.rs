@@ -1,7 +1,7 @@
-//! `weir counters generate`: seeded votes into counters, and what the totals must be in the end.
+//! `weir counters generate`: casts seeded votes and computes the expected totals.
 //!
-//! The same flags give the same votes in the same order everywhere. What the totals must be is
-//! counted here, apart from everything that Weir does with the votes.
+//! The same flags give the same votes in the same order. The expected totals are computed here,
+//! independently of slots and functions.
 
 use std::collections::BTreeMap;
 
@@ -25,53 +25,54 @@ use client::interruption;
 use client::output::counted;
 use mapping::mix;
 
-/// Votes that are under way at the same time.
+/// Maximum number of concurrent votes.
 const VOTERS_AT_ONCE: u32 = 64;
 
-/// Which votes to make.
+/// The votes to generate.
 #[derive(Clone, Debug, Args)]
 pub(super) struct GenerateArguments {
-    /// Votes to cast
+    /// Number of votes to cast
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     votes: u64,
-    /// Counters to cast them in
+    /// Number of counters to cast them in
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     counters: u64,
-    /// Voters who cast them
+    /// Number of voters who cast them
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     voters: u64,
-    /// The numbers of the same seed are the same
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What the counters' names begin with [default: g-SEED-]
+    /// Prefix of the counters' names [default: g-SEED-]
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// How a vote finds its slot
+    /// How a vote's slot is chosen
     #[arg(long, value_enum, default_value_t = Spread::Random)]
     spread: Spread,
-    /// Of 100 votes, those that count less than nothing
+    /// Percentage of votes with negative points
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=100))]
     negative: u64,
-    /// Votes in each second at most [default: as many as go]
+    /// Maximum votes per second [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
-    /// Keep a ballot for each voter in this table; a voter who votes again changes the vote
+    /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the last
+    /// one
     #[arg(long, value_name = "TABLE")]
     ballots: Option<String>,
     /// The partition key attribute of that table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot", requires = "ballots")]
     ballot_key: String,
-    /// Wait so many seconds for the totals to be right; exit code 3 if they are not
+    /// Wait up to this many seconds for correct totals; exit code 3 if they differ
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     verify: Option<u64>,
 }
 
-/// How a vote finds its slot.
+/// How a vote's slot is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Spread {
-    /// Any slot: the load is spread best
+    /// A random slot: spreads the load best
     Random,
-    /// By the hash of the voter: a voter's votes are in one slot
+    /// By the hash of the voter: one slot per voter
     Hash,
 }
 
@@ -84,29 +85,29 @@ struct Vote {
     points: i64,
 }
 
-/// What was made of the votes.
+/// The result of the votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Generated {
     pub(super) votes: u64,
     pub(super) took: Duration,
-    /// By counter.
+    /// Totals by counter.
     pub(super) totals: BTreeMap<String, Tally>,
     /// The votes that may or may not be counted.
     pub(super) doubts: Doubts,
-    /// How long the totals took after the last vote, if they became right.
+    /// How long the totals took after the last vote; `None` if they were not correct in time.
     pub(super) lag: Option<Duration>,
-    /// Whether the totals were looked at and are not right.
+    /// Whether the totals were checked and differ.
     pub(super) differs: bool,
 }
 
-/// What a counter's votes are together.
+/// The votes of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// All votes that were cast.
+    /// The sum of all votes that were cast.
     pub(super) voted: i64,
-    /// What the total must be; one number if it is known of each vote that it is counted.
+    /// The expected total: a range if some votes may or may not be counted.
     pub(super) must_be: Range,
-    /// What the total says, if that was asked for.
+    /// The total that was found, if it was checked.
     pub(super) found: Option<Number>,
 }
 
@@ -119,7 +120,7 @@ impl GenerateArguments {
         format!("v{}", self.draw(number, 0, self.voters))
     }
 
-    /// The vote with a number. With ballots, a voter has one vote in all counters together.
+    /// Returns the vote with a number. With ballots, a voter has one vote in all counters together.
     fn vote(&self, number: u64, slots: u32) -> Vote {
         let draw = |which: u64, bound: u64| self.draw(number, which, bound);
         let voter = self.voter(number);
@@ -132,9 +133,8 @@ impl GenerateArguments {
         Vote { counter: format!("{prefix}{}", draw(1, self.counters)), voter, slot, points }
     }
 
-    /// The votes that one of the lanes casts. With ballots the last vote of a voter counts, so votes
-    /// of one voter must not overtake each other: all of them are in one lane, and lanes run beside
-    /// each other.
+    /// Returns the numbers of the votes of one lane. Lanes are concurrent. With ballots, the last
+    /// vote of a voter counts, so all votes of a voter are in one lane and keep their order.
     fn numbers_of(&self, lane: u64, by_voter: bool) -> impl Iterator<Item = u64> {
         let (first, step) = if by_voter { (0, 1) } else { (lane, VOTERS_AT_ONCE as usize) };
         (first..self.votes).step_by(step).filter(move |number| {
@@ -142,7 +142,7 @@ impl GenerateArguments {
         })
     }
 
-    /// What the totals must be after all votes.
+    /// Returns the expected totals after all votes.
     fn expected(&self, slots: u32) -> BTreeMap<String, i64> {
         let mut sums: BTreeMap<String, i64> = BTreeMap::new();
         let mut ballots: BTreeMap<String, Vote> = BTreeMap::new();
@@ -159,7 +159,7 @@ impl GenerateArguments {
     }
 }
 
-/// Casts the votes, and waits for the totals if that was asked for.
+/// Casts the votes, and waits for the totals if `verify` is set.
 ///
 /// # Errors
 /// When a vote is refused or a total cannot be read.
@@ -214,7 +214,7 @@ async fn cast_all(
     started: Instant,
     progress: &ProgressBar,
 ) -> Result<Doubts, String> {
-    // Of all lanes together: what one has in doubt is told also when another one ends with an error.
+    // Shared by all lanes, so that doubtful votes are reported even if another lane fails.
     let doubts = Mutex::new(Doubts::default());
     let noted = || doubts.lock();
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
@@ -249,14 +249,14 @@ async fn cast_all(
         (Ok(()), _) => Ok(doubts),
         (Err(error), 0) => Err(error),
         (Err(error), votes) => Err(format!(
-            "{error}; {} before it may or may not be counted: {}",
+            "{error}; before it, {} may or may not be counted: {}",
             counted(votes, "vote", "votes"),
             doubts.named.join("; ")
         )),
     }
 }
 
-/// Reads the totals until they are right or the time is over.
+/// Reads the totals until they are correct or the time is up.
 async fn verify(
     place: &Place,
     totals: &TotalFlags,

@@ -1,7 +1,7 @@
-//! `weir counters`: reads a counter in three ways, folds slots into fewer, casts and recounts votes
-//! that may be changed, and generates votes.
+//! `weir counters`: reads a counter in three ways, folds slots, casts and recounts votes that may
+//! be changed, and generates votes.
 //!
-//! Works against any DynamoDB endpoint. What slots and totals are, `rules::counters` decides.
+//! It works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
 
 mod absent;
 mod ballots;
@@ -30,15 +30,15 @@ use client::exit::Exit;
 use client::output::{self, Output, counted, say};
 use template::{Function, Stack};
 
-/// The environment variable of the function that says how many slots each counter has.
+/// The function's environment variable with the number of slots of each counter.
 const COUNT: &str = "SLOT_COUNT";
-/// What it is in the project's template.
+/// Its value in the project's template.
 pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
 
-/// What to do with counters, and which tables hold them.
+/// Arguments of `weir counters`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted, a total item does not say what its slots say"
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 `fold` left slots, `recount` found drift or unreadable slots, `generate` found wrong totals, `read` found a total item that differs from its slots"
 )]
 pub struct CountersArguments {
     #[command(subcommand)]
@@ -64,21 +64,21 @@ enum CountersVerb {
         #[command(flatten)]
         totals: TotalFlags,
     },
-    /// Move what is in higher slots into the lower ones, while votes arrive
+    /// Move the values of higher slots into lower ones, while votes arrive
     Fold {
-        /// Slots that are left of each counter
+        /// Number of slots that remain of each counter
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
         to: u32,
-        /// Move slots that know which lines of a file they count, and lose that: a load of the file
-        /// that is run again counts these lines again
+        /// Also move slots that record the counted lines of a file, without that record; another
+        /// load of the file counts these lines again
         #[arg(long)]
         forget_loads: bool,
         #[command(flatten)]
         slots: SlotFlags,
     },
-    /// Cast, change or withdraw a voter's vote; a vote that is sent twice counts once
+    /// Cast, change or withdraw a voter's vote; idempotent
     Vote {
-        /// The poll: a voter has one vote in it; a name without `#`
+        /// The poll, a name without `#`; a voter has one vote in it
         #[arg(long)]
         poll: String,
         /// The voter
@@ -87,10 +87,10 @@ enum CountersVerb {
         /// The counter that the vote is for
         #[arg(long, required_unless_present = "withdraw")]
         counter: Option<String>,
-        /// What it counts
+        /// Points of the vote
         #[arg(long, default_value = "1", allow_hyphen_values = true)]
         points: String,
-        /// Take the vote back
+        /// Withdraw the vote
         #[arg(long, conflicts_with_all = ["counter", "points"])]
         withdraw: bool,
         #[command(flatten)]
@@ -100,16 +100,16 @@ enum CountersVerb {
         #[command(flatten)]
         ballots: BallotFlags,
     },
-    /// Compare the slots with the ballots, which are the truth
+    /// Compare the slots with the ballots, which are the source of truth
     Recount {
-        /// Compare only counters whose names begin so, also those without any ballot, which must be 0
-        /// [default: all counters that have ballots]
+        /// Compare only counters with this name prefix, including those without ballots, which must
+        /// be 0 [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
-        /// Make the slots what the ballots say
+        /// Set the slots to the sums of the ballots
         #[arg(long)]
         repair: bool,
-        /// Seconds until what differs is looked at again
+        /// Seconds after which differences are compared again
         #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
         grace: u64,
         #[command(flatten)]
@@ -117,7 +117,7 @@ enum CountersVerb {
         #[command(flatten)]
         ballots: BallotFlags,
     },
-    /// Cast seeded votes, and say what the totals must be
+    /// Cast seeded votes and show the expected totals
     Generate {
         #[command(flatten)]
         votes: GenerateArguments,
@@ -133,15 +133,15 @@ enum CountersVerb {
 /// How a counter is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum How {
-    /// The total item: one read, seconds behind
+    /// The total item: one read, some seconds old
     RolledUp,
-    /// All slots at one moment, in a transaction: for up to 100 slots
+    /// All slots in one transaction, consistent; at most 100 slots
     Exact,
-    /// The total and all slots: every vote that was accepted before the read
+    /// The total and all slots: includes every vote that was acknowledged before the read
     Fresh,
 }
 
-/// The slots of counters, and how to reach them.
+/// The slots of counters and their endpoint.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub endpoint: String,
@@ -161,7 +161,7 @@ impl Place {
     }
 }
 
-/// Does what the flags ask for. The template, if there is one, is asked for what no flag says.
+/// Runs the verb. Values that no flag sets come from the template, if there is one.
 ///
 /// # Errors
 /// What could not be read or written, and what to do about it.
@@ -178,7 +178,7 @@ pub async fn run(
         };
         Ok(Place::new(&endpoint, slots, count))
     };
-    // Folding and recounting look at every slot that there is.
+    // Folding and recounting cover every existing slot.
     let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
     match arguments.verb {
         CountersVerb::Read { counter, how, slots, count, totals } => {
@@ -228,43 +228,43 @@ pub async fn run(
     }
 }
 
-/// Why a counter has no slots, as far as that was looked at. Only its total can still tell of slots
-/// that are gone.
+/// Explains why a counter has no slots, as far as it was read. Only its total can show slots that
+/// are gone.
 fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
     match (how, reading.has_total) {
         (_, true) => {
             format!("all slots of `{counter}` are gone: they were deleted, or have expired")
         }
         (How::RolledUp, false) => format!(
-            "`{counter}` has no total, and its slots were not looked at: no vote has come to the function yet, or its name is another one; --how fresh looks at them"
+            "`{counter}` has no total: no vote has reached the function yet, or the name is wrong; --how fresh also reads its slots"
         ),
         (How::Exact | How::Fresh, false) => format!(
-            "`{counter}` has none of the {} looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one",
-            counted(slot_count, "slot that was", "slots that were")
+            "`{counter}` has none of the {} read: it has no vote yet, its slots are gone or have higher numbers (--slots), or the name is wrong",
+            counted(slot_count, "slot", "slots")
         ),
     }
 }
 
-/// Says what the total item says if it is not what its slots say.
+/// Reports a total item that differs from its slots.
 fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
     let Some(otherwise) = &reading.otherwise else { return Exit::Done };
     say(&format!(
-        "the total item of `{counter}` says {otherwise} in `total`, and what is shown is the sum of its `slots`: something else has written it; the next reconciliation corrects it"
+        "the total item of `{counter}` has {otherwise} in `total`, but its `slots` sum to the number shown: another program has written it; the next reconciliation corrects it"
     ));
     Exit::Differences
 }
 
-/// The slots that votes may be counted in: those that are asked for, or else all that are totalled.
+/// Returns the slots for votes: the requested number, or else all that are totalled.
 ///
 /// # Errors
-/// When more are asked for than the function of these slots totals.
+/// When more are requested than the function totals.
 pub(crate) fn slots_to_count_in(
     stack: &impl Fn() -> Result<Option<Stack>, String>,
     slots_table: &str,
     asked: Option<u32>,
 ) -> Result<u32, String> {
     let Some(asked) = asked else { return slot_count(stack()?.as_ref(), slots_table) };
-    // A template that cannot be read has no part in a number that is given.
+    // If the template cannot be read, the requested number is used.
     let Some(stack) = stack().ok().flatten() else { return Ok(asked) };
     let is_own = |function: &Function| {
         function.environment.get("SLOTS_TABLE").is_some_and(|table| table == slots_table)
@@ -275,13 +275,13 @@ pub(crate) fn slots_to_count_in(
     };
     if asked > totalled {
         return Err(format!(
-            "{asked} slots: the function of `{slots_table}` totals {totalled} of each counter ({COUNT} in the template), and what is counted in others is in no total; deploy more first, or say {totalled}"
+            "{asked} slots: the function of `{slots_table}` totals only {totalled} of each counter ({COUNT} in the template), so votes in others would be in no total; deploy a larger {COUNT} first, or use {totalled}"
         ));
     }
     Ok(asked)
 }
 
-/// The slots that the function of these slots counts, or else any function that counts some.
+/// Returns the SLOT_COUNT of the function of this slots table, or else of any function that has it.
 fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
     let functions = stack.map_or(&[][..], |stack| &stack.functions);
     let counting = || functions.iter().filter(|function| function.environment.contains_key(COUNT));
@@ -295,7 +295,7 @@ fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| (1..=SLOT_COUNT_MAX).contains(count));
     count.ok_or_else(|| {
         format!(
-            "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or name the slots by --slots"
+            "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or use --slots"
         )
     })
 }
@@ -310,7 +310,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
         return Exit::Done;
     }
     say(
-        "some slots were left: they have no readable value or other attributes, their targets have none, no room or another kind of expiry, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
+        "some slots were not moved: their value is unreadable, they have other attributes, their target has no readable value, no room or a different expiry, or votes arrive too fast; let voters use the lower slots only, and fold again",
     );
     Exit::Differences
 }
@@ -333,7 +333,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     }
     if recount.is_unrepairable {
         say(
-            "nothing can be repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+            "nothing can be repaired: an item with the key of a ballot names no counter, so it may be a vote for any; correct or delete it first",
         );
     }
     let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
@@ -360,7 +360,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     let doubts = &generated.doubts;
     if doubts.votes > 0 {
         say(&format!(
-            "{} may or may not be counted, because no answer came, so nothing was sent again; each total must be from `lowest` to `highest`:",
+            "{} may or may not be counted, because no answer came, and a retry could count twice; each total must be between `lowest` and `highest`:",
             counted(doubts.votes, "vote", "votes")
         ));
         for vote in &doubts.named {
@@ -372,8 +372,8 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         }
     }
     if let Some(lag) = generated.lag {
-        let right = if doubts.votes > 0 { "from its lowest to its highest" } else { "right" };
-        say(&format!("every total is {right}, {:.1} s behind the last vote", lag.as_secs_f64()));
+        let right = if doubts.votes > 0 { "between its lowest and highest" } else { "right" };
+        say(&format!("every total is {right}, {:.1} s after the last vote", lag.as_secs_f64()));
     }
     if generated.differs { Exit::Differences } else { Exit::Done }
 }
@@ -401,7 +401,7 @@ mod tests {
         let two = stack(&[clicks.clone(), votes]);
         assert_eq!(slot_count(Some(&two), "votes"), Ok(5));
         assert_eq!(slot_count(Some(&two), "clicks"), Ok(3));
-        // Another name of the table, such as one with a prefix.
+        // The table has another name, for example with a prefix.
         assert_eq!(slot_count(Some(&stack(&[clicks])), "prod-clicks"), Ok(3));
         assert_eq!(slot_count(None, "votes"), Ok(SLOT_COUNT_DEFAULT));
         let read = || Ok(Some(two.clone()));

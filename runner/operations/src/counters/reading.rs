@@ -1,4 +1,4 @@
-//! Three reads of one counter: what each costs, and what it promises.
+//! The three reads of a counter: their costs and guarantees.
 //!
 //! Nothing is written.
 
@@ -21,25 +21,25 @@ use client::attribute::from_sdk_item;
 use client::contention::{Attempts, is_contended};
 use client::sdk_error::error_text;
 
-/// Rounds in which a throttled table is asked for what it left out.
+/// Maximum number of rounds in which keys that a throttled table left unprocessed are read.
 const ROUNDS_MAX: u32 = 10;
 
-/// What was read.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) total: Number,
-    /// Slots that are there.
+    /// Number of existing slots.
     pub(super) slots: usize,
-    /// The stamp of the last stream record that is in it; `None` when slots were read.
+    /// The stamp of the last stream record in the total; `None` when slots were read.
     pub(super) as_of: Option<String>,
-    /// Whether a total item was read and is there.
+    /// Whether a total item was read and exists.
     pub(super) has_total: bool,
-    /// What that item says the total is, if its slots say otherwise.
+    /// The total item's value, if it differs from its slots.
     pub(super) otherwise: Option<String>,
 }
 
 impl Reading {
-    /// What slots say.
+    /// Returns the reading of slots.
     fn of_slots(total: Number, slots: usize, has_total: bool) -> Self {
         Self { total, slots, as_of: None, has_total, otherwise: None }
     }
@@ -48,7 +48,7 @@ impl Reading {
 /// Reads a counter.
 ///
 /// # Errors
-/// When a table cannot be read, or holds what is no counter.
+/// When a table cannot be read, or an item is not a counter.
 pub(super) async fn read(
     place: &Place,
     totals: &TotalFlags,
@@ -59,7 +59,7 @@ pub(super) async fn read(
         How::RolledUp => {
             let item = item_of(&place.client, totals, counter).await?;
             let total = total_in(item.as_ref(), counter)?;
-            // A total that no stream record has reached yet is as of none.
+            // A total that no stream record has reached yet has no stamp.
             let as_of = total.cells.as_of().filter(|stamp| stamp.base() != Stamp::lowest());
             Ok(Reading {
                 total: total.cells.sum(),
@@ -76,13 +76,13 @@ pub(super) async fn read(
             Ok(Reading::of_slots(sum(values.values())?, values.len(), false))
         }
         How::Fresh => {
-            // The total first: what the slots say then is at least as new as what the total knows.
+            // The total is read first, so that the slots are at least as new.
             let item = item_of(&place.client, totals, counter).await?;
             let total = total_in(item.as_ref(), counter)?;
             let mut slots = slots_needed(&total, place.rule.slot_count);
             slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
-            // Only the values are asked for, not since when a slot is gone.
+            // Only values are needed here, not since when a slot is gone.
             let cells = decide(&total, &values, &BTreeSet::new(), 0);
             let total = total.joined(&cells).unwrap_or(total);
             Ok(Reading::of_slots(total.cells.sum(), values.len(), item.is_some()))
@@ -98,7 +98,7 @@ fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
     Ok(sum)
 }
 
-/// The total of a counter; none has nothing in it.
+/// Reads the total of a counter; a missing item is an empty total.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -134,7 +134,7 @@ async fn item_of(
     item.item.map(from_sdk_item).transpose()
 }
 
-/// The flags that name a table and its key, and the table that they name now.
+/// The flags that name a table and its key, and the current table name.
 struct Flags<'t> {
     table: &'static str,
     known: &'t str,
@@ -142,19 +142,19 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
-    /// What helps when a request fails because there is no such table, or its key is another one, as
-    /// the end of a message.
+    /// Returns advice for an error that a missing table or another key explains, as the end of a
+    /// message.
     fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
         let Self { table, known, key } = self;
         // A transaction has its reasons in its message.
         let is_refused = error.message().is_some_and(|said| said.contains("ValidationError"));
         match error.code() {
             Some("ResourceNotFoundException") => {
-                format!("; name the table with {table}, such as {table} dev-{known}")
+                format!("; name the table with {table}, for example {table} dev-{known}")
             }
             code if is_refused || code == Some("ValidationException") => {
                 format!(
-                    "; if the key of `{known}` has another name, give it with {key}, such as {key} id"
+                    "; if the key of `{known}` has another name, name it with {key}, for example {key} id"
                 )
             }
             _ => String::new(),
@@ -169,13 +169,13 @@ fn slot_flags(place: &Place) -> Flags<'_> {
 fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
     place.rule.value_of_slot(item).map_err(|refusal| {
         format!(
-            "slot `{key}`: {refusal}; if votes are in another attribute than `{}`, name it with --slot-value, such as --slot-value count",
+            "slot `{key}`: {refusal}; if another attribute than `{}` has the votes, name it with --slot-value, for example --slot-value count",
             place.rule.slot_value
         )
     })
 }
 
-/// All slots in one transaction: the value that they had together at one moment.
+/// Reads all slots in one transaction, as of one moment.
 async fn at_one_moment(
     place: &Place,
     counter: &str,
@@ -183,7 +183,7 @@ async fn at_one_moment(
 ) -> Result<BTreeMap<u32, Number>, String> {
     if slots.len() > TRANSACTION_OPERATIONS_MAX {
         return Err(format!(
-            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, and {} are to be read; use --how fresh, or fold the slots (`weir counters fold`)",
+            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, but there are {}; use --how fresh, or fold the slots (`weir counters fold`)",
             slots.len()
         ));
     }
@@ -205,10 +205,10 @@ async fn at_one_moment(
             let advice = slot_flags(place).advice(&error);
             return Err(format!("cannot read the slots: {reason}{advice}"));
         }
-        // A vote was at one of the slots, and all of them must stand still for this read.
+        // A vote was in conflict: all slots must be unchanged during this read.
         if !attempts.next().await {
             return Err(format!(
-                "votes come too fast to read the slots at one moment; use --how fresh: {reason}"
+                "votes arrive too fast for a consistent read; use --how fresh: {reason}"
             ));
         }
     };
@@ -222,7 +222,7 @@ async fn at_one_moment(
     Ok(values)
 }
 
-/// All slots, each strongly consistent, not at one moment.
+/// Reads all slots, each strongly consistent, but not as of one moment.
 async fn each(
     place: &Place,
     counter: &str,
@@ -243,7 +243,8 @@ async fn each(
         if !left.is_empty() {
             rounds += 1;
             if rounds > ROUNDS_MAX {
-                return Err("the slots stay unprocessed: the table is throttled".to_owned());
+                return Err("cannot read the slots: the table is throttled; run the command again"
+                    .to_owned());
             }
             tokio::time::sleep(std::time::Duration::from_millis(20) * 2u32.pow(rounds)).await;
         }
@@ -310,7 +311,7 @@ mod tests {
         assert_eq!(requests.len(), answers.len());
     }
 
-    /// DynamoDB would refuse the whole read.
+    /// DynamoDB would reject the whole read.
     #[tokio::test]
     async fn a_slot_whose_key_would_be_too_long_is_not_asked_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(requests[0].matches(r#""Get""#).count(), 10);
     }
 
-    /// As the total says after `fold --to 1`: what was in slot 1 is in slot 0.
+    /// As after `fold --to 1`: the value of slot 1 is in slot 0.
     #[tokio::test]
     async fn a_slot_that_was_folded_away_is_not_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -347,8 +348,7 @@ mod tests {
         tokio::join!(serve(listener, &answers), reads);
     }
 
-    /// The first one was written by somebody else, the second one by a reconciliation that no record
-    /// had come before.
+    /// Another writer wrote the first one; a reconciliation before any record wrote the second one.
     #[tokio::test]
     async fn a_total_that_is_not_what_its_slots_say_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -398,10 +398,10 @@ mod tests {
         };
         let [slots, all_totals] = [place.slots_table.clone(), totals().totals_table];
         let total = format!(
-            "; name the table with --totals-table, such as --totals-table dev-{all_totals}"
+            "; name the table with --totals-table, for example --totals-table dev-{all_totals}"
         );
         let slot =
-            format!("; name the table with --slots-table, such as --slots-table dev-{slots}");
+            format!("; name the table with --slots-table, for example --slots-table dev-{slots}");
         for (said, flag) in read_all().await.iter().zip([&total, &slot, &total]) {
             assert!(said.ends_with(flag), "{said}");
         }
@@ -411,7 +411,10 @@ mod tests {
         for (said, flag) in
             read_all().await.iter().zip(["--total-key", "--slot-key", "--total-key"])
         {
-            assert!(said.ends_with(&format!("give it with {flag}, such as {flag} id")), "{said}");
+            assert!(
+                said.ends_with(&format!("name it with {flag}, for example {flag} id")),
+                "{said}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! For tests: a place, and a store that gives the answers that it is told to.
+//! Test support: a place, and a server that gives prepared answers.
 
 use rules::counters::Counters;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +8,7 @@ use super::Place;
 use super::flags::TotalFlags;
 use client::endpoint;
 
-/// Tables at an endpoint, with four slots of each counter.
+/// Returns tables at an endpoint, with four slots of each counter.
 pub(super) fn place(endpoint: &str) -> Place {
     Place {
         client: endpoint::client(endpoint),
@@ -22,13 +22,13 @@ pub(super) fn place(endpoint: &str) -> Place {
     }
 }
 
-/// The table of the totals.
+/// Returns the table of totals.
 pub(super) fn totals() -> TotalFlags {
     TotalFlags { totals_table: "totals".to_owned(), total_key: "counter".to_owned() }
 }
 
-/// Gives the answers (status, body, whether it closes the connection), each on the connection that
-/// is open or on a new one; returns the requests.
+/// Serves the answers (status, body, whether it closes the connection), each on the open connection
+/// or a new one; returns the requests.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
     let (mut requests, mut open) = (Vec::new(), None);
     for (status, body, closes) in answers {
@@ -52,7 +52,7 @@ pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) 
     requests
 }
 
-/// Whether a request has as many bytes of body as its head says.
+/// Returns true if a request has the number of body bytes that its head declares.
 fn is_whole(request: &str) -> bool {
     let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| {

@@ -1,8 +1,8 @@
-//! How a generated vote reaches its slot: one `UpdateItem` for each.
+//! Sends each generated vote to its slot with one `UpdateItem`.
 //!
-//! A local store is sent plain HTTP, because the SDK takes a multiple of the processor time that
-//! the store itself does, and a generator on the same machine must not measure itself. Elsewhere
-//! the SDK sends. Which votes there are is not known here.
+//! A local store gets plain HTTP: the SDK takes several times the processor time of the store
+//! itself, and a generator on the same machine must not measure itself. Other endpoints get the
+//! SDK.
 
 use std::error::Error;
 use std::time::Duration;
@@ -28,47 +28,47 @@ use client::endpoint::attempt_limit;
 use client::keys;
 use client::sdk_error::error_text;
 
-/// Times that a connection is asked for: about a second and a half with the pauses between them.
+/// Maximum attempts to connect: about a second and a half with the pauses between them.
 const CONNECTIONS_MAX: u32 = 6;
-/// Pause before it is asked for again; it doubles each time.
+/// Pause before the second attempt; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, \
     SignedHeaders=content-type;host;x-amz-date;x-amz-target, \
     Signature=0000000000000000000000000000000000000000000000000000000000000000";
-/// How long an answer may take.
+/// Timeout of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Sends votes, one after the other.
+/// Sends votes one by one.
 pub(super) enum Voting<'p> {
-    /// To an endpoint of plain HTTP.
+    /// To a plain HTTP endpoint.
     Plain(Box<Plain>),
-    /// To any other.
+    /// To any other endpoint.
     Sdk(&'p Place),
 }
 
-/// A client with a connection of its own, and what every request has.
+/// A client with its own connection, and the constant parts of every request.
 pub(super) struct Plain {
     client: HttpClient<HttpConnector, Full<Bytes>>,
     uri: Uri,
     headers: HeaderMap,
-    /// The body up to the slot's key, from there to the points, and from there on.
+    /// The body: up to the slot's key, up to the points, and the rest.
     body: [String; 3],
 }
 
-/// What became of a vote that was sent.
+/// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cast {
     /// It is counted.
     Counted,
-    /// It may or may not be counted, because of this.
+    /// It may or may not be counted, for this reason.
     Perhaps(String),
 }
 
-/// Why an attempt did not surely count: what is known of it, and the words for a person.
+/// Why an attempt did not certainly count: its state, and a description.
 type Failed = (Addition, String);
 
 impl<'p> Voting<'p> {
-    /// A way to the place's slots. It does not connect yet.
+    /// Returns a sender for the place's slots, which does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
         match plain_uri(&place.endpoint).filter(|_| !keys::are_own(&place.endpoint)) {
             Some(uri) => Self::Plain(Box::new(Plain::to(uri, place))),
@@ -76,11 +76,11 @@ impl<'p> Voting<'p> {
         }
     }
 
-    /// Adds points to a slot. An attempt that was certainly not counted is made again where that may
-    /// help; one that may have been is not, because it would count twice.
+    /// Adds points to a slot. It retries an attempt that certainly did not count, and no other,
+    /// because a vote could count twice.
     ///
     /// # Errors
-    /// When the vote is refused, or nobody takes it; it is not counted then.
+    /// When the vote is refused, or the store cannot be reached; it is not counted then.
     pub(super) async fn add(
         &mut self,
         counter: &str,
@@ -174,8 +174,8 @@ impl Plain {
         request
     }
 
-    /// Sends a vote once. The client sends it again only when it is certain that no byte of it was
-    /// sent, on a connection that the store had closed.
+    /// Sends a vote once. The client resends it only if the store closed the connection before any
+    /// byte was sent.
     async fn add(&self, key: &str, points: i64) -> Result<(), Failed> {
         let exchange = async {
             let sent = self.client.request(self.request(key, points)).await;
@@ -202,7 +202,7 @@ fn broken(error: &dyn Error) -> Failed {
     (Addition::Perhaps, format!("the connection broke: {}", in_words(error)))
 }
 
-/// Returns the innermost cause: what hyper says around it names only its own layers.
+/// Returns the innermost cause: hyper's outer errors name only its own layers.
 fn in_words(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -211,7 +211,7 @@ fn in_words(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
-/// What an answer other than 200 says.
+/// Interprets an answer other than 200.
 fn failure(status: u16, body: &[u8]) -> Failed {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -219,7 +219,7 @@ fn failure(status: u16, body: &[u8]) -> Failed {
     let message = format!("{}{}", text("message"), text("Message"));
     let reason = match code {
         Some(code) => format!("HTTP {status} {code}: {message}"),
-        None => format!("HTTP {status} without the code of an error"),
+        None => format!("HTTP {status} without an error code"),
     };
     (Addition::answered(code, status), reason)
 }
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(requests[1], requests[3]);
     }
 
-    /// Whether it was counted is not known, and a second attempt would count again.
+    /// The vote may have been counted, so a retry could count it twice.
     #[tokio::test]
     async fn a_vote_whose_answer_is_lost_is_sent_once() {
         for by_sdk in [false, true] {
@@ -314,7 +314,7 @@ mod tests {
     #[tokio::test]
     async fn a_vote_waits_for_the_transaction_that_is_at_its_slot() {
         let conflict = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"Transaction is ongoing for the item"}"#;
-        // More of them than a vote is sent for any other reason.
+        // More answers than for any other reason of a retry.
         let mut answers = vec![(400, conflict, false); 5];
         answers.push((200, "{}", false));
         for by_sdk in [false, true] {

@@ -1,7 +1,7 @@
-//! `weir editions check`: counts an edition anew, and says how it differs from the current one.
+//! `weir editions check`: counts an edition again and compares it with the current one.
 //!
-//! Both stand in the same parts by the same keys, so they are compared part by part. What is not
-//! ready is not whole, whatever is there of it. Nothing is written.
+//! Both have the same keys in the same parts, so they are compared part by part. An edition that is
+//! not ready is not complete. Nothing is written.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Place, reading};
 use client::exit::Exit;
 use client::output::{self, Output, say};
 
-/// Differences that are shown.
+/// Maximum number of differences that are shown.
 const SAMPLES_MAX: usize = 5;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Difference {
 /// Counts and compares.
 ///
 /// # Errors
-/// When the edition is not there, or cannot be read.
+/// When the edition does not exist, or cannot be read.
 pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Exit, String> {
     let edition = reading::known_edition(place, number).await?;
     let current = reading::head(place).await?.current;
@@ -81,13 +81,13 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     difference.samples.iter().for_each(|sample| say(sample));
     if edition.state != EditionState::Ready {
         let state = edition.state.as_str();
-        say(&format!("edition {number} is {state}: only what is there of it was compared"));
+        say(&format!("edition {number} is {state}: only its existing items were compared"));
     }
     Ok(if is_whole { Exit::Done } else { Exit::Differences })
 }
 
-/// Whether an edition that was counted has all its items. Until it is ready its record says 0 items,
-/// as many as are there when whoever prepared it died early.
+/// Returns true if a counted edition has all its items. Until it is ready its record has 0 items,
+/// which also matches one whose preparation died before the first item.
 fn is_whole(edition: &Edition, counted: Digest) -> bool {
     edition.state == EditionState::Ready
         && (counted.items, counted.sum) == (edition.items, edition.digest)
@@ -97,7 +97,7 @@ async fn part_of(place: &Place, number: u64, part: u64) -> Result<BTreeMap<Strin
     let mut items = BTreeMap::new();
     reading::each_of_part(place, number, part, &mut |key, image| {
         if json::item_from_str(&key).is_err() {
-            return Err(format!("edition {number} has an item whose key is no key: {key}"));
+            return Err(format!("edition {number} has an item with an invalid key: {key}"));
         }
         items.insert(key, image);
         Ok(())

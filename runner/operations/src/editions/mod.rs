@@ -1,8 +1,8 @@
-//! `weir editions`: versions of many items together. One is prepared while another is current, then
-//! published by one conditional write.
+//! `weir editions`: versions of many items that are prepared together and published with one
+//! conditional write.
 //!
-//! Works against any DynamoDB endpoint. What may become of an edition, `rules::versions::edition`
-//! decides; reading is in `reading`, which is also the pattern for readers of one's own.
+//! It works on any DynamoDB endpoint. `rules::versions::edition` decides the states of an edition;
+//! `reading` also shows how readers of your own read them.
 
 mod compare;
 mod prepare;
@@ -23,7 +23,7 @@ use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output, say, show};
 
-/// What to do with the editions of a set.
+/// Arguments of `weir editions`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"sed 's/Chai/Chai tea/'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":7}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
@@ -31,7 +31,7 @@ use client::output::{self, Output, say, show};
 pub struct EditionsArguments {
     #[command(subcommand)]
     verb: EditionsVerb,
-    /// The set of items that have their editions together
+    /// The set of items that have common editions
     #[arg(long, global = true, value_name = "NAME", default_value = "main")]
     set: String,
     /// The table of editions: string keys `edition` and `item`
@@ -44,90 +44,92 @@ pub struct EditionsArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum EditionsVerb {
-    /// List the editions, and which one is current
+    /// List the editions, and mark the current one
     Ls,
-    /// Write the next edition; readers do not see it
+    /// Write the next edition, invisible to readers
     Prepare(PrepareArguments),
-    /// Count an edition's items anew, and compare them with the current edition
+    /// Count an edition's items again, and compare them with the current edition
     Check {
         /// The edition's number
         number: u64,
     },
-    /// Make an edition the current one, in one write
+    /// Make an edition current, in one write
     Publish {
         /// The edition's number
         number: u64,
     },
-    /// Make the edition current that was so before; said twice, it is done once
+    /// Make the previous edition current; idempotent
     Rollback {
-        /// The edition to leave: nothing is done if another one is current by now
+        /// The edition to leave; nothing changes if another one is current
         #[arg(long, value_name = "NUMBER")]
         from: Option<u64>,
-        /// Another edition, also to go forward again
+        /// The edition to make current, older or newer [default: the previous one]
         #[arg(long, value_name = "NUMBER")]
         to: Option<u64>,
     },
     /// Show an item of the current edition
     Get {
-        /// The item's key in plain or DynamoDB JSON
+        /// The item's key, in plain or DynamoDB JSON
         key: String,
-        /// Another edition
+        /// Read this edition instead
         #[arg(long)]
         number: Option<u64>,
     },
-    /// Show all items of the current edition, one in a line, in DynamoDB JSON
+    /// Show all items of the current edition in DynamoDB JSON, one per line
     Dump {
-        /// Another edition
+        /// Read this edition instead
         #[arg(long)]
         number: Option<u64>,
     },
-    /// Remove editions; never the current one, nor the one before it
+    /// Remove editions, except the current and the previous one
     Prune {
-        /// Whole editions that are kept beside those two
+        /// Number of complete editions to keep besides those two
         #[arg(long, default_value_t = 0)]
         keep: usize,
-        /// Only editions that were begun, and left by their readers, this many days ago: somebody may
-        /// still be reading or preparing others
+        /// Minimum days since an edition was begun and since it stopped being current; younger ones
+        /// may still be read or prepared
         #[arg(long, value_name = "DAYS", default_value_t = 1)]
         days: u64,
     },
 }
 
-/// What to make an edition of.
+/// The items of a new edition.
 #[derive(Clone, Debug, Args)]
 struct PrepareArguments {
-    /// The items of a table [default: the current edition's items]
+    /// The table whose items to use [default: the current edition's items]
     #[arg(long, value_name = "TABLE")]
     from_table: Option<String>,
-    /// The items in a file, one in a line, in DynamoDB JSON
+    /// A file with the items in DynamoDB JSON, one per line
     #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
     from_file: Option<PathBuf>,
-    /// A command that gets the items, one in a line, in DynamoDB JSON, and writes those of the new
-    /// edition in the same way
+    /// A command that reads the items in DynamoDB JSON, one per line, and writes those of the new
+    /// edition in the same form
     #[arg(long, value_name = "COMMAND")]
     through: Option<String>,
-    /// The key attributes of the items [default: those of the table or of the current edition]
+    /// Key attributes of the items [default: those of the table or of the current edition]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     keys: Vec<String>,
 }
 
-/// The editions of a set, and how to reach them.
+/// The editions of a set, and their endpoint.
 struct Place {
     client: Client,
     table: String,
     set: String,
-    /// The time, in epoch seconds.
+    /// The time in seconds since 1970.
     now: u64,
 }
 
-/// Does what the flags ask for.
+/// Runs the verb.
 ///
 /// # Errors
 /// What could not be read or written, and what to do about it.
 pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     if arguments.set.is_empty() || arguments.set.contains('#') {
-        return Err("--set: a name has at least one character, and no `#`".to_owned());
+        return Err(
+            "--set: a name needs at least one character and must not contain `#`".to_owned()
+        );
     }
     let client = endpoint::client(&endpoint);
     let now = endpoint::store_seconds(&endpoint, &client).await;
@@ -178,7 +180,7 @@ fn show_turned(turned: Result<(EditionHead, String), String>, output: Output) ->
     match turned {
         Ok((head, done)) => {
             say(&done);
-            // Before the first one there was none.
+            // Before the first edition there was none.
             let previous = (head.previous > 0).then_some(head.previous);
             output::rows(
                 output,
@@ -218,7 +220,7 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
 async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
     let key = json::item_to_string(&item_key::parse(key)?);
     fits_into_an_edition(&place.set, &key, None)
-        .map_err(|reason| format!("no edition can hold the item {key}: {reason}"))?;
+        .map_err(|reason| format!("the item {key} does not fit into an edition: {reason}"))?;
     let found = match number {
         Some(number) => reading::item_of(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,
@@ -257,7 +259,7 @@ mod tests {
         ] {
             assert_eq!(
                 said,
-                "there is no table `editions`: make it with the partition key `edition` and the sort key `item`, both strings, or name another one with --table"
+                "no table `editions`: create it with the partition key `edition` and the sort key `item`, both strings, or name another one with --table"
             );
         }
     }

@@ -1,10 +1,10 @@
 //! `weir editions prepare`: writes the next edition, item by item, from a table, a file or the
-//! current edition, through a command if one is given.
+//! current edition, optionally through a command.
 //!
-//! The number is taken first, by a conditional write of the head, so two who prepare write to
-//! different editions. Who dies leaves an edition that is `preparing`; it is never published. When
-//! such an edition is pruned while its items are still being written, whoever writes them removes
-//! them: without the record nobody else could find them.
+//! A conditional write of the head reserves the number first, so concurrent preparations have
+//! different editions. A preparation that dies leaves an edition in the state `preparing`, which is
+//! never published. If such an edition is pruned while its items are still being written, the
+//! writer removes them, because without the record no other process could find them.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -34,15 +34,16 @@ use client::sdk_error::error_text;
 use client::sdk_error::is_throttle;
 use client::table_description::key_attributes;
 
-/// Items in one request, as DynamoDB takes them.
+/// Maximum number of items in a request, set by DynamoDB.
 const BATCH_ITEMS: usize = 25;
-/// Requests that are under way at the same time.
+/// Number of concurrent requests.
 pub(super) const BATCHES_AT_ONCE: usize = 8;
-/// Items between reader, command and writer.
+/// Capacity of the queues between reader, command and writer, in items.
 const QUEUE_ITEMS: usize = 1_000;
-/// Items of one edition: a hash of each key is held, to find two with the same key.
+/// Maximum number of items of an edition: a hash of each key is kept in memory to find duplicates.
 const ITEMS_MAX: u64 = 50_000_000;
-/// Attempts at what a throttled table left out, of which none wrote anything.
+/// Maximum consecutive attempts to write items that a throttled table left unprocessed, none of
+/// which wrote any.
 const ATTEMPTS_MAX: u32 = 12;
 
 /// Writes the next edition.
@@ -53,12 +54,12 @@ const ATTEMPTS_MAX: u32 = 12;
 pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
-    // Read before any item: what is published from now on is not in this edition.
+    // Read before any item: items that are published later are not in this edition.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,
         Err(reason) => {
-            // The record of one that is still there lets `prune` remove it.
+            // While it has a record, `prune` can remove it.
             match left_behind(place, &edition).await {
                 Ok(_) => Err(reason),
                 Err(left) => Err(format!("{reason}; {left}")),
@@ -86,15 +87,17 @@ async fn fill(
     })
 }
 
-/// What became of an edition that could not be finished. Of one that was pruned meanwhile, or is
-/// being pruned, the items are removed that were written behind the one who prunes.
+/// Cleans up after an edition that could not be finished. If it was pruned meanwhile, this removes
+/// the items that were written after that.
 async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>, String> {
     let number = edition.number;
     let found = reading::edition(place, number).await?;
     let found = found.filter(|found| found.state != EditionState::Pruned);
     if found.is_none() {
         prune::remove(place, number).await.map_err(|reason| {
-            format!("edition {number} was pruned, and items of it were left: {reason}")
+            format!(
+                "edition {number} was pruned, and some of its items could not be removed: {reason}"
+            )
         })?;
     }
     Ok(found)
@@ -107,7 +110,10 @@ async fn keys(
 ) -> Result<Vec<String>, String> {
     let has_source = arguments.from_table.is_some() || arguments.from_file.is_some();
     if current == 0 && !has_source {
-        return Err("there is no edition yet whose items could be taken: say --from-table, or --from-file with --keys".to_owned());
+        return Err(
+            "there is no edition to take items from: use --from-table, or --from-file with --keys"
+                .to_owned(),
+        );
     }
     if !arguments.keys.is_empty() {
         return Ok(arguments.keys.clone());
@@ -117,15 +123,13 @@ async fn keys(
         return Ok(keys.into_iter().map(|(name, _)| name).collect());
     }
     match current {
-        0 => {
-            Err("there is no edition yet: say which attributes are the key with --keys".to_owned())
-        }
+        0 => Err("there is no edition yet: name the key attributes with --keys".to_owned()),
         current => Ok(reading::known_edition(place, current).await?.keys),
     }
 }
 
-/// Takes the next number. Somebody else may take one or turn the head at the same time, or the table
-/// be throttled, so it is tried again.
+/// Reserves the next number. It retries if another process reserves one or changes the head at the
+/// same time, or the table is throttled.
 async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, String> {
     let mut attempts = Attempts::first();
     loop {
@@ -160,21 +164,22 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
         }
         return Err(match why {
             Undone::Changed => {
-                "others begin or publish editions all the time: try again".to_owned()
+                "concurrent preparations or publications changed the head: run the command again"
+                    .to_owned()
             }
-            _ => format!("no edition was begun: {}", error_text(&error)),
+            _ => format!("cannot begin an edition: {}", error_text(&error)),
         });
     }
 }
 
-/// Reads the items to begin with.
+/// Reads the source items.
 async fn read(
     place: &Place,
     arguments: &PrepareArguments,
     current: u64,
     to: mpsc::Sender<Item>,
 ) -> Result<(), String> {
-    let gone = || "the items are not read any more".to_owned();
+    let gone = || "the writer stopped reading items".to_owned();
     if let Some(table) = &arguments.from_table {
         let scan = place.client.scan().table_name(table).consistent_read(true);
         let mut items = scan.into_paginator().items().send();
@@ -205,7 +210,7 @@ async fn read(
     reading::was_there(place, current).await
 }
 
-/// Items in lines of DynamoDB JSON.
+/// Sends the items of lines in DynamoDB JSON.
 async fn send_lines(
     text: impl tokio::io::AsyncBufRead + Unpin,
     place: &str,
@@ -219,12 +224,12 @@ async fn send_lines(
         }
         let item = json::item_from_str(&line);
         let item = item.map_err(|error| format!("{place}, line {number}: {error}"))?;
-        to.send(item).await.map_err(|_| "the items are not read any more".to_owned())?;
+        to.send(item).await.map_err(|_| "the writer stopped reading items".to_owned())?;
     }
     Ok(())
 }
 
-/// Hands the items to a command and takes those that it writes.
+/// Pipes the items through a command.
 async fn through(
     command: &str,
     mut from: mpsc::Receiver<Item>,
@@ -252,7 +257,8 @@ async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io
         let line = json::item_to_string(&item) + "\n";
         match stdin.write_all(line.as_bytes()).await {
             Ok(()) => {}
-            // A command that does not want the rest, such as `head`; its exit code says the rest.
+            // The command, such as `head`, needs no more input; its exit code shows whether it
+            // failed.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 while from.recv().await.is_some() {}
                 return Ok(());
@@ -263,7 +269,7 @@ async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io
     stdin.shutdown().await
 }
 
-/// Writes the items of the edition; two with one key are an error.
+/// Writes the items of the edition; two items with one key are an error.
 async fn write(
     place: &Place,
     edition: &Edition,
@@ -283,13 +289,13 @@ async fn write(
             format!("an item lacks a key attribute ({keys}): {text}")
         })?;
         fits_into_an_edition(&place.set, &key, Some(&item))
-            .map_err(|reason| format!("no edition can hold the item {key}: {reason}"))?;
+            .map_err(|reason| format!("the item {key} does not fit into an edition: {reason}"))?;
         if !seen.insert(hash_of(&key)) {
             return Err(format!("two items have the key {key}"));
         }
         digest.add(&item);
         if digest.items > ITEMS_MAX {
-            return Err(format!("an edition has up to {ITEMS_MAX} items"));
+            return Err(format!("the edition would have more than {ITEMS_MAX} items"));
         }
         progress.inc(1);
         let item = item_of_edition(&place.set, edition.number, &key, &item);
@@ -308,7 +314,7 @@ async fn write(
     written.map(|()| digest)
 }
 
-/// Writes a batch, and what a throttled table left out of it, for as long as some of it is written.
+/// Writes a batch, and retries unprocessed items as long as some progress is made.
 pub(super) async fn write_batch(
     place: &Place,
     mut requests: Vec<WriteRequest>,
@@ -334,10 +340,10 @@ pub(super) async fn write_batch(
         requests = left;
         tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
     }
-    Err(format!("table `{}` is throttled: items stay unprocessed", place.table))
+    Err(format!("table `{}` is throttled: some items were not written", place.table))
 }
 
-/// The edition is whole.
+/// Marks the edition as ready.
 async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Edition, String> {
     let ready =
         Edition { state: EditionState::Ready, items: digest.items, digest: digest.sum, ..edition };
@@ -355,7 +361,8 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
     match request.send().await {
         Ok(_) => Ok(ready),
         Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
-            // A request whose answer was lost is sent again, and then fails because it was done.
+            // If the response to the first attempt was lost, the retry fails because the edition is
+            // ready already.
             match left_behind(place, &ready).await? {
                 Some(found) if (found.state, found.digest) == (ready.state, ready.digest) => {
                     Ok(ready)
@@ -381,17 +388,17 @@ mod tests {
     use crate::counters::testing::serve;
     use testing::store::TestStore;
 
-    /// How many entries the table has.
+    /// Returns the number of entries in the table.
     async fn entries(place: &Place) -> i32 {
         place.client.scan().table_name(&place.table).send().await.unwrap().count()
     }
 
-    /// One that is pruned while its last items are under way.
+    /// An edition that is pruned while its last items are being written.
     #[tokio::test]
     async fn what_is_written_behind_one_who_prunes_does_not_stay() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(30));
-        // What has died leaves a record, and pruning finds it.
+        // A preparation that died leaves a record, which pruning finds.
         let dead = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
         fill(&place, &of_file(&items), &dead, 0).await.unwrap();
         assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(1, 30)]));
@@ -404,7 +411,7 @@ mod tests {
         assert_eq!(entries(&place).await, 1);
     }
 
-    /// An item turns out to be none after the edition was pruned and others were written.
+    /// An item turns out to be invalid after the edition was pruned and others were written.
     #[tokio::test]
     async fn what_fails_after_it_was_pruned_leaves_no_items() {
         let store = TestStore::open().await;
@@ -416,7 +423,7 @@ mod tests {
         assert!(failed.contains("line 31"), "{failed}");
         assert_eq!(left_behind(&place, &living).await, Ok(None));
         assert_eq!(entries(&place).await, 1);
-        // One that was not pruned stays for whoever prunes.
+        // An edition that was not pruned stays until a prune.
         assert!(run(&place, &of_file(&items)).await.is_err());
         let left = reading::known_edition(&place, 2).await.unwrap();
         assert_eq!(left.state, EditionState::Preparing);
@@ -430,7 +437,7 @@ mod tests {
         (0..count).map(delete).collect()
     }
 
-    /// A table that takes one item of each request, more often than an attempt may fail.
+    /// A table that accepts one item of each request, more often than an attempt may fail.
     #[tokio::test]
     async fn a_batch_is_sent_again_as_long_as_some_of_it_is_written() {
         let count = ATTEMPTS_MAX as usize + 3;
@@ -484,7 +491,7 @@ mod tests {
         }
     }
 
-    /// As if the answer to the last write was lost and the write sent again.
+    /// As if the response to the last write was lost and the write retried.
     #[tokio::test]
     async fn what_is_ready_already_is_ready() {
         let store = TestStore::open().await;

@@ -1,9 +1,10 @@
-//! Removing editions that nobody may see any more.
+//! Removes editions that are no longer visible.
 //!
-//! First the edition becomes `pruned`, while the head is checked not to name it and nobody came back
-//! to it; from then on it cannot be published. Then its items go, then its record. Whoever dies in between leaves an
-//! edition that is pruned next time. Whoever still prepares it finds that out in the end, and removes
-//! what was written since.
+//! First the edition becomes `pruned`, in a transaction that checks that the head does not name it
+//! and that it was not current again meanwhile. From then on it cannot be published. Then its items
+//! are removed, then its record. A prune that dies leaves an edition that the next prune removes. A
+//! process that still prepares the edition notices at its end, and removes the items that it wrote
+//! since.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, DeleteRequest, TransactWriteItem, Update,
@@ -25,17 +26,17 @@ use client::output::say;
 use client::sdk_error::error_text;
 
 const DAY_SECONDS: u64 = 86_400;
-/// Deletes in one request, as DynamoDB takes them.
+/// Maximum number of deletes in a request, set by DynamoDB.
 const BATCH_DELETES: usize = 25;
 
-/// Removes what may go; gives the numbers, with how many items each had.
+/// Removes old editions; returns their numbers with the number of items of each.
 ///
 /// # Errors
-/// When the table cannot be read or written; what was removed stays so.
+/// When the table cannot be read or written; removed items stay removed.
 pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>, String> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
-    // Zero days mean: everything that was begun or left until now.
+    // Zero days include every edition that was begun or left up to now.
     let before = place.now.saturating_sub(days.saturating_mul(DAY_SECONDS));
     let before = if days == 0 { u64::MAX } else { before };
     let mut pruned = Vec::new();
@@ -47,15 +48,15 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
             pruned.push((number, remove(place, number).await?));
         } else {
             say(&format!(
-                "edition {number} is left: it was made current or left meanwhile, somebody else pruned it, or there is no head"
+                "edition {number} is kept: it became or was current meanwhile, another process pruned it, or there is no head"
             ));
         }
     }
     Ok(pruned)
 }
 
-/// Makes an edition one that nobody may see any more; `false` when somebody may see it, or when it is
-/// gone. Who read it a moment ago left it at another time than the one that was read.
+/// Marks an edition as pruned; returns `false` if it may be visible or is gone. If it was current
+/// again meanwhile, its time of leaving differs from the one that was read.
 async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let number = edition.number;
     let records = SdkValue::S(records_key(&place.set));
@@ -117,7 +118,7 @@ pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
     Ok(removed)
 }
 
-/// Removes the items of an edition; gives how many there were.
+/// Removes the items of an edition; returns how many there were.
 pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, String> {
     let progress = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {pos} items, {per_sec}") {
@@ -172,7 +173,7 @@ mod tests {
     use crate::counters::testing::serve;
     use testing::store::TestStore;
 
-    /// The editions and the head were read before others turned it.
+    /// The editions and the head were read before other processes changed the head.
     #[tokio::test]
     async fn only_an_edition_that_was_turned_to_meanwhile_is_left() {
         let store = TestStore::open().await;
@@ -183,7 +184,7 @@ mod tests {
         }
         let editions = reading::editions(&place).await.unwrap();
         let [one, two, three, four, five] = editions.as_slice() else { panic!("{editions:?}") };
-        // A number is taken, and readers come to edition 2 and leave it.
+        // A number is reserved, and edition 2 becomes current and is left again.
         prepare::run(&place, &of_file(&items)).await.unwrap();
         for number in [2, 4, 5] {
             turn::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))

@@ -1,8 +1,8 @@
-//! Reading editions: the head once, then items of the edition that it names.
+//! Reads editions: the head once, then items of the edition that it names.
 //!
-//! That is the whole pattern for readers. An edition's items never change after it is ready, so
-//! whatever is published meanwhile, what a reader sees is of one edition. Only an edition that was
-//! pruned under a slow reader makes it begin anew. Nothing is written.
+//! Every reader can do the same. The items of a ready edition never change, so a reader sees one
+//! edition, whatever is published meanwhile. Only a slow reader whose edition is pruned has to
+//! start again. Nothing is written.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -18,7 +18,7 @@ use client::attribute::from_sdk_item;
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// Editions that may be pruned under one read before it gives up.
+/// Maximum number of retries after an edition was pruned during a read.
 const ATTEMPTS_MAX: u32 = 5;
 
 async fn get(place: &Place, partition: &str, item: &str) -> Result<Option<Item>, String> {
@@ -32,25 +32,25 @@ async fn get(place: &Place, partition: &str, item: &str) -> Result<Option<Item>,
     answer.item.map(from_sdk_item).transpose()
 }
 
-/// Why the table could not be read; how it is made if it is not there.
+/// Returns why the table could not be read, and how to create it if it does not exist.
 fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
     let table = &place.table;
     match is_missing {
         true => format!(
-            "there is no table `{table}`: make it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another one with --table"
+            "no table `{table}`: create it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another one with --table"
         ),
         false => format!("cannot read table `{table}`: {reason}"),
     }
 }
 
-/// The head; a set that has none yet has no current edition.
+/// Reads the head; a set without one has no current edition.
 pub(super) async fn head(place: &Place) -> Result<EditionHead, String> {
     let found = get(place, &records_key(&place.set), EDITION_HEAD).await?;
     let head = found.as_ref().map(EditionHead::from_item).transpose();
     Ok(head.map_err(|error| error.to_string())?.unwrap_or_default())
 }
 
-/// The number of the current edition.
+/// Returns the number of the current edition.
 pub(super) async fn current(place: &Place) -> Result<u64, String> {
     match head(place).await?.current {
         0 => Err(format!("set `{}` has no current edition: publish one", place.set)),
@@ -58,31 +58,31 @@ pub(super) async fn current(place: &Place) -> Result<u64, String> {
     }
 }
 
-/// What is known of an edition.
+/// Reads the record of an edition.
 pub(super) async fn edition(place: &Place, number: u64) -> Result<Option<Edition>, String> {
     let found = get(place, &records_key(&place.set), &version_text(number)).await?;
     found.as_ref().map(Edition::from_item).transpose().map_err(|error| error.to_string())
 }
 
-/// An edition that must be there.
+/// Reads the record of an edition that must exist.
 pub(super) async fn known_edition(place: &Place, number: u64) -> Result<Edition, String> {
     edition(place, number)
         .await?
         .ok_or_else(|| format!("set `{}` has no edition {number}", place.set))
 }
 
-/// That an edition is whole, so that what is read of it from now on is all that it has.
+/// Checks that an edition is complete before it is read.
 pub(super) async fn is_whole(place: &Place, number: u64) -> Result<(), String> {
     match known_edition(place, number).await?.state {
         EditionState::Ready => Ok(()),
         state => Err(format!(
-            "edition {number} is {}, so not whole: name one that is ready, `weir editions ls` shows them",
+            "edition {number} is {}, so not complete: name one that is ready (`weir editions ls`)",
             state.as_str()
         )),
     }
 }
 
-/// All editions, by number.
+/// Returns all editions, by number.
 pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>, String> {
     let mut editions = Vec::new();
     each_of_partition(place, &records_key(&place.set), |item| {
@@ -96,14 +96,14 @@ pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>, String> {
     Ok(editions)
 }
 
-/// An item of an edition.
+/// Reads an item of an edition.
 async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
     let found = get(place, &part_key(&place.set, number, part_of(key)), key).await?;
     found.as_ref().map(image_of).transpose().map_err(|error| error.to_string())
 }
 
-/// An item of an edition that must be whole: of another one nobody knows whether it has the key. What
-/// is found was in it, also when it was pruned meanwhile.
+/// Reads an item of an edition, which must be complete, or a missing item would mean nothing. An
+/// item that is found was in the edition, even if it was pruned meanwhile.
 pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
     is_whole(place, number).await?;
     let found = item(place, number, key).await?;
@@ -113,8 +113,8 @@ pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Opt
     Ok(found)
 }
 
-/// An item of the current edition. What is not found in an edition that was pruned meanwhile is
-/// looked for in the one that is current then.
+/// Reads an item of the current edition. If the item is missing and the edition was pruned
+/// meanwhile, it reads the next current edition.
 pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item>, String> {
     for _ in 0..ATTEMPTS_MAX {
         let number = current(place).await?;
@@ -129,8 +129,8 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
     Err("editions are pruned faster than they can be read: prune with more --days".to_owned())
 }
 
-/// Shows every item of an edition with its key, part by part, by key. The edition must be whole, and
-/// is looked at once more in the end: one that was pruned meanwhile was not seen whole.
+/// Visits every item of a complete edition with its key, part by part, ordered by key. It checks
+/// the edition again at the end: one that was pruned meanwhile was not read completely.
 pub(super) async fn each(
     place: &Place,
     number: u64,
@@ -143,21 +143,21 @@ pub(super) async fn each(
     was_there(place, number).await
 }
 
-/// That an edition is whole after it was read: otherwise what was read of it may not be all.
+/// Checks that an edition is still complete after it was read.
 pub(super) async fn was_there(place: &Place, number: u64) -> Result<(), String> {
     match edition(place, number).await?.map(|edition| edition.state) {
         Some(EditionState::Ready) => Ok(()),
         Some(EditionState::Preparing) => Err(format!(
-            "edition {number} is preparing, so what was read of it may not be all: begin anew when it is ready"
+            "edition {number} is preparing, so the items may be incomplete: run the command again when it is ready"
         )),
-        // Pruning removes the record in the end.
+        // Pruning removes the record last.
         Some(EditionState::Pruned) | None => {
-            Err(format!("edition {number} was pruned while it was read: begin anew"))
+            Err(format!("edition {number} was pruned while it was read: run the command again"))
         }
     }
 }
 
-/// Shows the items of one part of an edition with their keys, by key.
+/// Visits the items of one part of an edition with their keys, ordered by key.
 pub(super) async fn each_of_part(
     place: &Place,
     number: u64,
@@ -172,7 +172,7 @@ pub(super) async fn each_of_part(
     .await
 }
 
-/// The keys of the items of one part of an edition: their images are not sent.
+/// Returns the keys of the items of one part of an edition, without their images.
 pub(super) async fn keys_of_part(
     place: &Place,
     number: u64,

@@ -1,4 +1,4 @@
-//! Editions in a store in this process: what becomes of those that are not current or not whole.
+//! Tests of editions in a store in this process: those that are not current or not complete.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use testing::store::TestStore;
 const NOW: u64 = 1_700_000_000;
 const DAY: u64 = 86_400;
 
-/// A table of editions, as a command sees it that is given at `now`.
+/// Returns a table of editions for a command at `now`.
 pub(super) async fn place(store: &TestStore) -> Place {
     store.table_of("editions", "edition", "item").await;
     at(store, NOW)
@@ -30,8 +30,8 @@ fn at(store: &TestStore, now: u64) -> Place {
     }
 }
 
-/// A place at a listener whose answers a test gives. What fails is not sent again by the SDK, which
-/// would pause.
+/// Returns a place at a listener whose answers a test gives. The SDK does not retry, which would
+/// take time.
 pub(super) async fn listening() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = endpoint::client(&format!("http://{}", listener.local_addr().unwrap()));
@@ -45,14 +45,14 @@ pub(super) async fn listening() -> (TcpListener, Place) {
     (listener, place)
 }
 
-/// Some items, one in a line.
+/// Returns some items, one per line.
 pub(super) fn items(count: usize) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     (0..count).for_each(|id| writeln!(file, r#"{{"id":{{"N":"{id}"}}}}"#).unwrap());
     file
 }
 
-/// To prepare an edition of the items in a file.
+/// Returns the arguments that prepare an edition of the items in a file.
 pub(super) fn of_file(file: &NamedTempFile) -> PrepareArguments {
     PrepareArguments {
         from_table: None,
@@ -73,7 +73,7 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     let (place, items) = (place(&store).await, items(3));
     prepare_and_publish(&place, &items).await;
     prepare_and_publish(&place, &items).await;
-    // Two months later, edition 2 is left for edition 3, and that one at once for edition 4.
+    // Two months later, edition 3 replaces edition 2, and edition 4 replaces that one at once.
     let later = at(&store, NOW + 60 * DAY);
     prepare_and_publish(&later, &items).await;
     prepare_and_publish(&later, &items).await;
@@ -83,14 +83,14 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     assert_eq!(prune::run(&later, 0, 1).await, Ok(vec![(1, 3)]));
     assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
     assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
-    // One that is gone back to and left again counts from then.
+    // After a roll back to an edition, its time counts from when it was left again.
     turn::roll_back(&later, None, None).await.unwrap().unwrap();
     let back = at(&store, later.now + 9 * DAY);
     turn::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
     assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
 }
 
-/// Otherwise nobody could publish over an edition whose record was deleted by hand.
+/// Otherwise no edition could be published over one whose record was deleted by hand.
 #[tokio::test]
 async fn a_record_that_is_gone_is_neither_needed_nor_made_again() {
     let store = TestStore::open().await;
@@ -107,8 +107,8 @@ async fn a_record_that_is_gone_is_neither_needed_nor_made_again() {
     assert_eq!(numbers, [2]);
 }
 
-/// Whoever prepared edition 2 died before the first item, edition 3 before the last one; edition 4 is
-/// being pruned.
+/// The preparation of edition 2 died before the first item, that of edition 3 before the last one;
+/// edition 4 is being pruned.
 #[tokio::test]
 async fn what_is_not_ready_does_not_look_whole() {
     let store = TestStore::open().await;
@@ -128,7 +128,7 @@ async fn what_is_not_ready_does_not_look_whole() {
         assert_eq!(checked, Ok(Exit::Differences), "{number}");
         let state = record.state.as_str();
         let not_whole = format!(
-            "edition {number} is {state}, so not whole: name one that is ready, `weir editions ls` shows them"
+            "edition {number} is {state}, so not complete: name one that is ready (`weir editions ls`)"
         );
         let mut seen = 0;
         let dumped = reading::each(&place, number, |_, _| {
@@ -147,7 +147,7 @@ async fn what_is_not_ready_does_not_look_whole() {
     let nothing = Err("set `main` has no edition 9".to_owned());
     assert_eq!(get(&place, r#"{"id":1}"#, Some(9)).await, nothing);
     let gone = reading::was_there(&place, 9).await.unwrap_err();
-    assert_eq!(gone, "edition 9 was pruned while it was read: begin anew");
+    assert_eq!(gone, "edition 9 was pruned while it was read: run the command again");
 }
 
 async fn set_state(place: &Place, number: u64, state: &str) {
@@ -157,7 +157,7 @@ async fn set_state(place: &Place, number: u64, state: &str) {
     put.set_item(Some(to_sdk_item(&record))).send().await.unwrap();
 }
 
-/// DynamoDB takes them as items of a table, and not in an edition.
+/// DynamoDB accepts them as items of a table, but not in an edition.
 #[tokio::test]
 async fn an_item_that_no_edition_can_hold_is_named_with_its_limit() {
     let store = TestStore::open().await;
@@ -175,9 +175,12 @@ async fn an_item_that_no_edition_can_hold_is_named_with_its_limit() {
         let mut file = items(2);
         writeln!(file, "{item}").unwrap();
         let said = prepare::run(&place, &of_file(&file)).await.unwrap_err();
-        assert!(said.starts_with(&format!("no edition can hold the item {key}: ")), "{said}");
+        assert!(
+            said.starts_with(&format!("the item {key} does not fit into an edition: ")),
+            "{said}"
+        );
         assert!(said.contains(limit) && said.contains("--through"), "{said}");
     }
     let said = get(&place, &long, Some(1)).await.unwrap_err();
-    assert!(said.starts_with("no edition can hold the item"), "{said}");
+    assert!(said.contains("does not fit into an edition"), "{said}");
 }

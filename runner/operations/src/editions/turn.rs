@@ -1,10 +1,9 @@
-//! Turning the head: publishing an edition and rolling back, each one conditional write.
+//! Publishes editions and rolls back, each with one conditional write of the head.
 //!
-//! The head is written together with a check that the edition is ready, so an edition that is being
-//! pruned cannot become current, and of two who turn at the same time one is told so. What an edition
-//! was prepared over never changes, and the head that it is compared with is the one written over:
-//! the write is guarded by the editions that it names, not by the numbers that others take meanwhile.
-//! With it, the edition that readers leave says when they did, so that pruning lets them finish.
+//! The write of the head checks that the edition is ready, so an edition that is being pruned
+//! cannot become current, and one of two concurrent writers is refused. The write's condition names
+//! the editions that were read, so numbers that others reserve meanwhile do not matter. The same
+//! write records when the previous edition was left, so that pruning lets its readers finish.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,
@@ -22,7 +21,7 @@ use client::attribute::to_sdk_item;
 use client::contention::{Attempts, Undone, why_undone};
 use client::sdk_error::error_text;
 
-/// The head as it is now with what is said of it, or why turning it was refused.
+/// The new head and a message, or why it was refused.
 type Turned = Result<(EditionHead, String), String>;
 
 /// Publishes an edition.
@@ -32,8 +31,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String
     turn(place, head, head.published(&edition)).await
 }
 
-/// Makes the previous edition current, or the one with a number. With `from`, only if that one is
-/// the edition that is left.
+/// Makes the previous edition current, or the one with a number. With `from`, only if that edition
+/// is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
@@ -45,7 +44,7 @@ pub(super) async fn roll_back(
     }
     let number = match to.map_or_else(|| head.before(), Ok) {
         Ok(number) => number,
-        // Told twice to go back: it was done.
+        // A repeated roll back: it is done already.
         Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok(Ok((head, done.to_string()))),
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
@@ -53,8 +52,8 @@ pub(super) async fn roll_back(
     turn(place, head, head.turned_to(&edition)).await
 }
 
-/// What is said to whoever wants to leave an edition that is not current: that it was left already,
-/// if it was left for the edition that is meant, or that somebody turned the head meanwhile.
+/// Returns the answer for a `from` that is not current: success, if it was left for the requested
+/// edition, else that another process changed the head.
 fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Turned {
     let is_done = match to {
         Some(to) => to == head.current,
@@ -63,7 +62,7 @@ fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Turned {
     match is_done {
         true => Ok((head, format!("edition {} is current already", head.current))),
         false => Err(format!(
-            "edition {} is current, not edition {from}, so nothing was changed: look with `weir editions ls`",
+            "edition {} is current, not edition {from}, so nothing was changed: see `weir editions ls`",
             head.current
         )),
     }
@@ -76,7 +75,7 @@ async fn turn(
 ) -> Result<Turned, String> {
     let to = match to {
         Ok(to) => to,
-        // Told twice to do the same: it is so.
+        // A repeated command: it is done already.
         Err(done @ PublishRefusal::IsCurrent(_)) => return Ok(Ok((from, done.to_string()))),
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
@@ -84,7 +83,7 @@ async fn turn(
     let head = turn_head(place, from, to)?;
     let mut request =
         place.client.transact_write_items().transact_items(is_ready).transact_items(head);
-    // A record that somebody deleted by hand must not come back as a stub.
+    // A record that an operator deleted must not come back as a stub.
     if from.current > 0 && reading::edition(place, from.current).await?.is_some() {
         request = request.transact_items(leave(place, from.current)?);
     }
@@ -94,32 +93,31 @@ async fn turn(
         match why_undone(&error) {
             Undone::Changed => return changed(place, from, to).await,
             why if attempts.after(why).await => {}
-            _ => return Err(format!("the head was not written: {}", error_text(&error))),
+            _ => return Err(format!("cannot write the head: {}", error_text(&error))),
         }
     }
 }
 
-/// The head after it was turned, with what is said of it.
+/// Returns the new head and its message.
 fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
     let said = match from.current {
         0 => format!("edition {} is current", to.current),
-        left => format!("edition {left} was left, edition {} is current", to.current),
+        left => format!("edition {} is current, edition {left} no longer is", to.current),
     };
     (to, said)
 }
 
-/// What is said when the head or the edition is not what was read: a write whose answer was lost may
-/// have been made, and somebody else may have wanted the same.
+/// Returns the answer if the head or the edition has changed: the write may have succeeded although
+/// its response was lost, or another process made the same change.
 async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<Turned, String> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {
         return Ok(Ok(turned(from, now)));
     }
-    Ok(Err("the head or the edition was changed by somebody else: look with `weir editions ls`"
-        .to_owned()))
+    Ok(Err("another process changed the head or the edition: see `weir editions ls`".to_owned()))
 }
 
-/// That an edition is in a state.
+/// Returns the condition check that an edition is in a state.
 pub(super) fn check_state(
     place: &Place,
     number: u64,
@@ -137,7 +135,7 @@ pub(super) fn check_state(
     Ok(TransactWriteItem::builder().condition_check(check).build())
 }
 
-/// That readers leave an edition now.
+/// Returns the update that records when readers left an edition.
 fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
     let update = Update::builder()
         .table_name(&place.table)
@@ -153,8 +151,8 @@ fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
-/// The write of a head while it names the editions that were read. Numbers that others take
-/// meanwhile stay taken.
+/// Returns the write of a head that still names the editions that were read; numbers that others
+/// reserve meanwhile stay reserved.
 fn turn_head(
     place: &Place,
     from: EditionHead,
@@ -188,7 +186,7 @@ fn turn_head(
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
-/// The write of a head over the very one that was read, which is how a number is taken.
+/// Returns the write of a head with an unchanged revision, which reserves a number.
 pub(super) fn put_head(
     place: &Place,
     from: EditionHead,
@@ -230,9 +228,9 @@ mod tests {
         let now = reading::head(&place).await.unwrap();
         assert_eq!((now.current, now.previous, now.latest), (1, 0, 3));
         assert!(now.revision > shown.revision, "whoever takes a number sees that it was turned");
-        // Somebody else has published since the head was read.
+        // Another process has published since the head was read.
         let refused = turn(&place, head, head.published(&two)).await.unwrap().unwrap_err();
-        assert!(refused.contains("changed by somebody else"), "{refused}");
+        assert!(refused.contains("another process changed the head"), "{refused}");
         assert_eq!(prepare().await.number, 4);
     }
 
@@ -249,15 +247,15 @@ mod tests {
             turned.map_or_else(|refused| format!("refused: {refused}"), |(_, said)| said)
         };
         for (from, to, expected) in [
-            // Somebody means to leave edition 2, which somebody else has left for edition 3.
+            // The caller wants to leave edition 2, which another process has left for edition 3.
             (Some(2), None, "refused: edition 3 is current, not edition 2, so nothing was changed"),
             (Some(2), Some(1), "refused: edition 3 is current, not edition 2"),
-            (Some(3), None, "edition 3 was left, edition 2 is current"),
+            (Some(3), None, "edition 2 is current, edition 3 no longer is"),
             (Some(3), None, "edition 2 is current already"),
             (Some(3), Some(2), "edition 2 is current already"),
             (Some(3), Some(1), "refused: edition 2 is current, not edition 3"),
             (None, None, "edition 2 is current since edition 3 was rolled back"),
-            (Some(2), Some(1), "edition 2 was left, edition 1 is current"),
+            (Some(2), Some(1), "edition 1 is current, edition 2 no longer is"),
         ] {
             let said = back(from, to).await;
             assert!(said.starts_with(expected), "{from:?} {to:?}: {said}");
@@ -272,7 +270,7 @@ mod tests {
         )
     }
 
-    /// What a first edition's publication answers, with these answers to its requests.
+    /// Returns the answer of a first edition's publication, with these answers to its requests.
     async fn published(answers: &[(u16, &str, bool)]) -> Result<Turned, String> {
         let (listener, place): (TcpListener, Place) = listening().await;
         let from = EditionHead { latest: 1, revision: 1, ..EditionHead::default() };
@@ -292,7 +290,8 @@ mod tests {
             let head = EditionHead { current, latest: 2, revision: 5, ..EditionHead::default() };
             format!(r#"{{"Item":{}}}"#, model::json::item_to_string(&head.to_item("main")))
         };
-        // It was made, and the answer was lost; or somebody else has published another one.
+        // The write succeeded and its response was lost; or another process published another
+        // edition.
         for (current, is_done) in [(1, true), (2, false)] {
             let head = head(current);
             let answers = [(400, changed.as_str(), false), (200, head.as_str(), false)];
@@ -300,6 +299,6 @@ mod tests {
         }
         let wrong = cancelled("ValidationError");
         let said = published(&[(400, wrong.as_str(), false)]).await.unwrap_err();
-        assert!(said.starts_with("the head was not written: "), "{said}");
+        assert!(said.starts_with("cannot write the head: "), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! `weir fan-out jobs` and `status`: what is known of each origin, and how far its copies are.
+//! `weir fan-out jobs` and `status`: show the jobs of origins and the progress of their copies.
 //!
 //! Nothing is written.
 
@@ -15,14 +15,14 @@ use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// How another table of jobs is named.
+/// How to name another table of jobs.
 const JOBS_FLAG: &str =
-    "name the table of jobs with --jobs-table, such as --jobs-table fan-out-jobs";
+    "name the table of jobs with --jobs-table, for example --jobs-table fan-out-jobs";
 
-/// Shows jobs, of a rule if one is named. `rules` are those that there are now, if that is known.
+/// Shows the jobs of all rules or of one. `rules` are the rules of the template, if known.
 ///
 /// # Errors
-/// When the table cannot be read, or there is no such rule, now or in any job.
+/// When the table cannot be read, or neither the template nor any job has the rule.
 pub(super) async fn list(
     client: &Client,
     table: &str,
@@ -58,7 +58,7 @@ pub(super) async fn list(
     if let Some(rule) = rule.filter(|rule| !known.contains(*rule)) {
         let known: Vec<String> = known.into_iter().collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(format!("there is no rule `{rule}`; there are: {known}"));
+        return Err(format!("unknown rule `{rule}`; rules are: {known}"));
     }
     let headings =
         ["rule", "origin", "event", "stamp", "done", "copies written", "refused", "revision"];
@@ -109,13 +109,13 @@ pub(super) async fn status(client: &Client, table: &str, output: Output) -> Resu
 fn end(damaged: u64, is_open: bool) -> Exit {
     if damaged > 0 {
         let items =
-            counted(damaged, "item of the table is no job", "items of the table are no jobs");
+            counted(damaged, "item of the table is not a job", "items of the table are not jobs");
         say(&format!("{items}: is it the table of jobs? {JOBS_FLAG}"));
     }
     if damaged > 0 || is_open { Exit::Differences } else { Exit::Done }
 }
 
-/// Shows every job with its key; `None` for an item that is none.
+/// Visits every job with its key; `None` for an item that is not a job.
 pub(super) async fn each(
     client: &Client,
     table: &str,
@@ -160,7 +160,7 @@ mod tests {
         assert!(said.starts_with("cannot read table `nowhere`: "), "{said}");
         assert!(
             said.ends_with(
-                "; name the table of jobs with --jobs-table, such as --jobs-table fan-out-jobs"
+                "; name the table of jobs with --jobs-table, for example --jobs-table fan-out-jobs"
             ),
             "{said}"
         );

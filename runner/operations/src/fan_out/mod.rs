@@ -1,7 +1,7 @@
-//! `weir fan-out`: the rules and their tables checked, jobs shown, copies repaired.
+//! `weir fan-out`: checks the rules and their tables, shows jobs, repairs copies.
 //!
-//! What rules mean is `rules::fan_out`'s business. Copies are repaired by the function itself; this
-//! asks it page by page, so a repair can be stopped and begun again anywhere.
+//! `rules::fan_out` interprets rules. The function itself repairs copies; this module invokes it
+//! page by page, so a repair can be stopped and resumed anywhere.
 
 mod jobs;
 mod prune;
@@ -20,17 +20,17 @@ use template::Stack;
 
 use rules_check::Asked;
 
-/// What to do with rules, jobs and copies.
+/// Arguments of `weir fan-out`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir fan-out check\n  weir fan-out check --rules rules.yaml --offline\n  weir fan-out jobs --open\n  weir fan-out status\n  weir fan-out repair --rule products\n  weir fan-out prune --dry-run\n\nExit codes: 0 done, 1 failed, 3 something is wrong with the rules, jobs are open (`status`), copies could not be looked at or written (`repair`)"
+    after_help = "Examples:\n  weir fan-out check\n  weir fan-out check --rules rules.yaml --offline\n  weir fan-out jobs --open\n  weir fan-out status\n  weir fan-out repair --rule products\n  weir fan-out prune --dry-run\n\nExit codes: 0 done, 1 failed, 3 a rule has a problem (`check`), jobs are open (`status`), some copies could not be read or written (`repair`)"
 )]
 pub struct FanOutArguments {
     #[command(subcommand)]
     verb: FanOutVerb,
 }
 
-/// Which endpoint a verb asks.
+/// The endpoint flag of a verb.
 #[derive(Clone, Debug, Args)]
 struct EndpointFlag {
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
@@ -38,7 +38,7 @@ struct EndpointFlag {
     endpoint: Option<String>,
 }
 
-/// Where the rules are.
+/// The flag for the rules.
 #[derive(Clone, Debug, Args)]
 struct RulesFlag {
     /// A file with rules [default: FAN_OUT_RULES of the template]
@@ -46,7 +46,7 @@ struct RulesFlag {
     rules: Option<PathBuf>,
 }
 
-/// Where the jobs are.
+/// The flag for the jobs.
 #[derive(Clone, Debug, Args)]
 struct JobsFlag {
     /// The table of jobs [default: JOBS_TABLE of the template]
@@ -56,9 +56,9 @@ struct JobsFlag {
 
 #[derive(Clone, Debug, Subcommand)]
 enum FanOutVerb {
-    /// Check the rules, and whether tables, keys, indexes and streams are as they say
+    /// Check the rules, and that tables, keys, indexes and streams match them
     Check {
-        /// Only the rules: ask no endpoint
+        /// Check only the rules, without an endpoint
         #[arg(long, conflicts_with_all = ["endpoint", "jobs_table"])]
         offline: bool,
         #[command(flatten)]
@@ -68,12 +68,12 @@ enum FanOutVerb {
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
-    /// Show the jobs: one for each origin that ever changed
+    /// Show the jobs, one for each origin that ever changed
     Jobs {
-        /// Only those that are not done
+        /// Only jobs that are not done
         #[arg(long)]
         open: bool,
-        /// Only of this rule
+        /// Only jobs of this rule
         #[arg(long, value_name = "NAME")]
         rule: Option<String>,
         #[command(flatten)]
@@ -88,13 +88,13 @@ enum FanOutVerb {
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
-    /// Remove the jobs of origins that were deleted, with the values in them; TTL does so after a week.
-    /// Copies of these origins that come later are left as they are
+    /// Remove the jobs of deleted origins, with the values in them; TTL does so after a week. Later
+    /// copies of these origins are not updated
     Prune {
-        /// Only of this rule [default: all]
+        /// Only jobs of this rule [default: all]
         #[arg(long, value_name = "NAME")]
         rule: Option<String>,
-        /// Only count them
+        /// Count the jobs without removing them
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -102,12 +102,12 @@ enum FanOutVerb {
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
-    /// Look at every copy and write what it must hold, through the function of the running `weir up`
+    /// Read every copy and correct it, through the function of the running `weir up`
     Repair {
-        /// Only of this rule [default: all]
+        /// Only copies of this rule [default: all]
         #[arg(long, value_name = "NAME", conflicts_with = "rules")]
         rule: Option<String>,
-        /// The key behind which to begin, in DynamoDB JSON, as a stopped repair said
+        /// The key after which to start, in DynamoDB JSON, as a stopped repair shows it
         #[arg(long, value_name = "KEY", requires = "rule")]
         after: Option<String>,
         /// The function
@@ -119,7 +119,7 @@ enum FanOutVerb {
 }
 
 impl FanOutArguments {
-    /// The store that a flag names.
+    /// Returns the endpoint that a flag names.
     #[must_use]
     pub fn endpoint(&self) -> Option<&str> {
         match &self.verb {
@@ -132,7 +132,7 @@ impl FanOutArguments {
     }
 }
 
-/// Does what the flags ask for. The template is asked only for what no flag says.
+/// Runs the verb. Values that no flag sets come from the template.
 ///
 /// # Errors
 /// What could not be read or done, and what to do about it.
@@ -146,13 +146,13 @@ pub async fn run(
         found.map_err(|reason| format!("{reason}\n  = help: or name it with {flag}"))
     };
     let jobs_table = |flag: JobsFlag| {
-        let name = || setting("JOBS_TABLE", "--jobs-table, such as --jobs-table fan-out-jobs");
+        let name = || setting("JOBS_TABLE", "--jobs-table, for example --jobs-table fan-out-jobs");
         flag.jobs_table.map_or_else(name, Ok)
     };
-    // Apart from what they say: rules that cannot be read are no finding of a check.
+    // Read separately from their interpretation: unreadable rules are an error, not a finding.
     let rules_text = |flag: &RulesFlag| -> Result<(String, String), String> {
         let Some(path) = &flag.rules else {
-            let flag = "--rules, such as --rules rules.yaml";
+            let flag = "--rules, for example --rules rules.yaml";
             return Ok((setting("FAN_OUT_RULES", flag)?, "FAN_OUT_RULES".to_owned()));
         };
         let place = path.display().to_string();
@@ -167,7 +167,8 @@ pub async fn run(
             let (text, place) = rules_text(&rules)?;
             let asked = match offline {
                 true => None,
-                // Rules of a file are checked without a template too, and then it may be unknown.
+                // Rules of a file are checked without a template too; then the table of jobs may be
+                // unknown.
                 false => {
                     Some(Asked { client: client(endpoint)?, jobs_table: jobs_table(table).ok() })
                 }
@@ -176,7 +177,7 @@ pub async fn run(
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
-            // The jobs say which rules there are if no template does.
+            // Without a template, the jobs show which rules exist.
             let declared = rules_text(&RulesFlag { rules: None });
             let declared = declared.and_then(|(text, place)| parse(&text, &place));
             let names: Vec<String> =
@@ -208,7 +209,7 @@ fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
     parse_and_check(text).map_err(|error| format!("{place}: {error}"))
 }
 
-/// An environment variable of the template's function that has one of that name.
+/// Returns the value of an environment variable of the first function in the template that has it.
 fn setting(stack: &Stack, variable: &str) -> Result<String, String> {
     let mut found =
         stack.functions.iter().filter_map(|function| function.environment.get(variable));
@@ -242,7 +243,7 @@ mod tests {
         let said = check(None).await.unwrap_err();
         assert_eq!(
             said,
-            "there is no template\n  = help: or name it with --rules, such as --rules rules.yaml"
+            "there is no template\n  = help: or name it with --rules, for example --rules rules.yaml"
         );
         let said = check(Some("nope.yaml")).await.unwrap_err();
         assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");

@@ -1,6 +1,6 @@
-//! `weir fan-out prune`: removes the jobs of origins that were deleted, with the values in them.
+//! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
-//! TTL does that a week after the deletion; this is for who cannot wait, such as after a purge. A job
+//! TTL does that a week after the deletion; this does it at once, for example after a purge. A job
 //! that is open, or was written meanwhile, stays.
 
 use aws_sdk_dynamodb::Client;
@@ -15,18 +15,18 @@ use client::exit::Exit;
 use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 
-/// Jobs that are removed at the same time.
+/// Number of concurrent deletes.
 const AT_ONCE: usize = 16;
 
-/// Whether a job says nothing but what its origin last was.
+/// Returns true if a job only records the last state of a deleted origin.
 fn is_prunable(job: &Job) -> bool {
     job.done && job.state.deleted
 }
 
-/// Removes the jobs of deleted origins, of a rule if one is named.
+/// Removes the jobs of deleted origins, of all rules or of one.
 ///
 /// # Errors
-/// When the table cannot be read or written. What was removed before stays removed.
+/// When the table cannot be read or written. Removed jobs stay removed.
 pub(super) async fn run(
     client: &Client,
     table: &str,
@@ -64,13 +64,13 @@ pub(super) async fn run(
     );
     if open > 0 {
         let jobs = counted(open, "job of a deleted origin is", "jobs of deleted origins are");
-        say(&format!("{jobs} under way and stay: `weir fan-out jobs --open` shows them"));
+        say(&format!("{jobs} open and kept: see `weir fan-out jobs --open`"));
         return Ok(Exit::Differences);
     }
     Ok(Exit::Done)
 }
 
-/// Removes a job that still is at a revision; returns whether it was.
+/// Removes a job that still has this revision; returns whether it did.
 async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Result<bool, String> {
     let request = client
         .delete_item()
@@ -148,7 +148,7 @@ mod tests {
         prune(None, false).await;
         all.remove("s#gone");
         assert_eq!(keys(&store).await, all);
-        // One that was written meanwhile.
+        // A job that was written meanwhile.
         assert_eq!(remove(&store.client, "jobs", "r#there".to_owned(), 7).await, Ok(false));
         assert_eq!(keys(&store).await, all);
     }

@@ -1,7 +1,7 @@
-//! `weir fan-out repair`: the function looks at every copy of a rule, invocation by invocation.
+//! `weir fan-out repair`: makes the function check and correct every copy of a rule, page by page.
 //!
-//! Each answer says where the next one begins. Looking twice changes nothing, so a repair that was
-//! stopped goes on anywhere.
+//! Each answer has the key where the next page begins. Repeating a page is idempotent, so a stopped
+//! repair can resume anywhere.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use client::running::Running;
 /// Repairs the copies of some rules.
 ///
 /// # Errors
-/// When nothing is running or the function fails; what was looked at stays right.
+/// When nothing is running or the function fails; corrected copies stay.
 pub(super) async fn run(
     function: &str,
     rules: &[String],
@@ -32,7 +32,7 @@ pub(super) async fn run(
         Some(text) => {
             let key = json::item_from_str(text).map_err(|error| {
                 format!(
-                    "--after `{text}` is no key in DynamoDB JSON ({error}); a stopped repair says it, as in \
+                    "--after `{text}` is not a key in DynamoDB JSON ({error}); use the one that a stopped repair shows, for example \
                      --after '{{\"orderID\":{{\"N\":\"7\"}}}}'"
                 )
             })?;
@@ -59,16 +59,16 @@ pub(super) async fn run(
     }
 }
 
-/// Why copies are not what they must be, of those that were looked at, postponed or refused; `None` if
-/// none is left so.
+/// Describes the copies that were not corrected, by the counts of checked, repaired, postponed and
+/// refused copies; `None` if there are none.
 fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     let postponed = (postponed > 0).then(|| {
         let copies = counted(postponed, "copy was", "copies were");
-        format!("{copies} throttled or written by others all the time: repair again")
+        format!("{copies} throttled or written by others at every attempt: run the repair again")
     });
     let refused = (refused > 0).then(|| {
         format!(
-            "{} cannot hold what must be in it, or is refused by DynamoDB: `weir logs fan-out` says which and why",
+            "{} would become too large, or DynamoDB rejects it: `weir logs fan-out` names it and the reason",
             counted(refused, "copy", "copies")
         )
     });
@@ -76,13 +76,13 @@ fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     (!left.is_empty()).then(|| format!("{rule}: {}", left.join("; ")))
 }
 
-/// Invocations in a row that get no further, and how much longer the pause before each becomes: about
-/// a minute in all, after which a throttled table is not for a person to wait for.
+/// Maximum number of consecutive invocations without progress; the pause before each grows, about a
+/// minute in all.
 const STALLS_MAX: u32 = 10;
 const STALL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Goes through the copies of a rule. Gives the copies that were looked at, repaired, postponed and
-/// refused, and why it could not go on.
+/// Repairs the copies of a rule. Returns the numbers of checked, repaired, postponed and refused
+/// copies, and why it stopped early.
 async fn repair_rule(
     running: &Running,
     function: &str,
@@ -90,18 +90,19 @@ async fn repair_rule(
     mut after: Option<Value>,
 ) -> ([u64; 4], Result<(), String>) {
     let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
-    // Each answer is further on, or one of a few that are not: at most as many as copies, times those.
+    // Each answer makes progress, or is one of a few that do not, so the loop is bounded by copies
+    // times these.
     loop {
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {
             Ok(answer) => Some(answer),
-            // What is wrong with the deployment fails the first time; later it is a throttled table, or
-            // an instance that was stopped.
+            // A wrong deployment fails the first time; a later failure is a throttled table, or an
+            // instance that was stopped.
             Err(reason) if !has_answered || stalls >= STALLS_MAX => {
                 return (sums, Err(go_on(rule, &after, &reason)));
             }
             Err(reason) => {
-                say(&format!("{rule}: {reason}; it is tried again"));
+                say(&format!("{rule}: {reason}; retrying"));
                 None
             }
         };
@@ -120,8 +121,8 @@ async fn repair_rule(
             }
             if let Some(key) = &after {
                 let copies = counted(sums[0], "copy", "copies");
-                say(&format!("{rule}: {copies}, go on after {key}"));
-                interruption::reached(format!("{rule}: {copies}; --after '{key}' begins there"));
+                say(&format!("{rule}: {copies}, resume after {key}"));
+                interruption::reached(format!("{rule}: {copies}; resume with --after '{key}'"));
             }
         }
         if answer.is_some() && after != before {
@@ -132,7 +133,7 @@ async fn repair_rule(
             say(&go_on(
                 rule,
                 &after,
-                "its copies cannot be read or written, which throttling explains",
+                "its copies cannot be read or written, probably because of throttling",
             ));
             return (sums, Ok(()));
         }
@@ -141,11 +142,11 @@ async fn repair_rule(
     }
 }
 
-/// Why a repair ended, and how to go on with it.
+/// Returns why a repair stopped, and how to resume it.
 fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
     match after {
-        Some(key) => format!("{rule}: {reason}; go on with --after '{key}'"),
-        None => format!("{rule}: {reason}; begin it again"),
+        Some(key) => format!("{rule}: {reason}; resume with --after '{key}'"),
+        None => format!("{rule}: {reason}; start it again"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `weir fan-out check`: what is wrong with the rules, or with the tables that they name.
+//! `weir fan-out check`: checks the rules, and the tables that they name.
 //!
 //! Nothing is written.
 
@@ -16,20 +16,20 @@ use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 use template::diagnostic::similar;
 
-/// What is told of each rule.
+/// The columns of the report.
 const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
 
-/// Origins of each rule that are looked at.
+/// Number of origins that are sampled for each rule.
 const SAMPLED: i32 = 200;
 
-/// What is asked of an endpoint.
+/// What is read from an endpoint.
 pub(super) struct Asked {
     pub(super) client: Client,
-    /// The table of jobs, if it is known.
+    /// The table of jobs, if known.
     pub(super) jobs_table: Option<String>,
 }
 
-/// Checks rules, and with an endpoint their tables.
+/// Checks rules, and with an endpoint also their tables.
 ///
 /// # Errors
 /// When the endpoint does not answer.
@@ -43,7 +43,7 @@ pub(super) async fn run(
         Err(problem) => {
             match output {
                 Output::Table => say(&problem),
-                // Rules that cannot be read have no names.
+                // Rules that cannot be parsed have no names.
                 Output::Json | Output::Ndjson => {
                     let row = [Value::Null, Value::Null, Value::Null, json!(problem)];
                     output::rows(output, &HEADINGS, &[row.to_vec()]);
@@ -91,19 +91,19 @@ pub(super) async fn run(
                 let finding = json!(finding(verdict.map(|()| Vec::new())));
                 rows.push(vec![Value::Null, json!(table), Value::Null, finding]);
             }
-            None => say("the table of jobs was not looked at; name it with --jobs-table"),
+            None => say("the table of jobs was not checked; name it with --jobs-table"),
         }
     }
     output::rows(output, &HEADINGS, &rows);
     Ok(if is_wrong { Exit::Differences } else { Exit::Done })
 }
 
-/// What is said of a rule: what is wrong with it, or what copies must have besides.
+/// Describes a rule: its problem, or advice about its copies.
 fn finding(verdict: Result<Vec<String>, String>) -> String {
     match verdict {
         Err(wrong) => wrong,
-        Ok(advice) if advice.is_empty() => "in order".to_owned(),
-        Ok(advice) => format!("in order; {}", advice.join("; ")),
+        Ok(advice) if advice.is_empty() => "ok".to_owned(),
+        Ok(advice) => format!("ok; {}", advice.join("; ")),
     }
 }
 
@@ -113,20 +113,21 @@ fn check(
 ) -> Result<Vec<String>, String> {
     let shape = |table: &String| match shapes.get(table) {
         Some(shape) => shape.as_ref().map_err(Clone::clone),
-        None => Err(format!("table `{table}` was not looked at")),
+        None => Err(format!("table `{table}` was not checked")),
     };
     check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
 }
 
-/// An attribute that a rule copies and no origin of a sample has.
+/// A copied attribute that no origin of the sample has.
 #[derive(Debug, PartialEq)]
 struct Absent {
     text: String,
-    /// A name that origins have is nearly the same.
+    /// Whether origins have an attribute with nearly the same name.
     is_slip: bool,
 }
 
-/// The attributes that a rule copies and no origin has, of which these are names by item.
+/// Returns the copied attributes that no sampled origin has; `items` are the attribute names by
+/// item.
 fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
     let known: BTreeSet<&str> = items.iter().flatten().map(String::as_str).collect();
     let wanted: BTreeSet<&str> = rule.attributes.values().map(String::as_str).collect();
@@ -141,7 +142,7 @@ fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
     absent.collect()
 }
 
-/// The attribute names of the first items of a table.
+/// Reads the attribute names of the first items of a table.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -152,10 +153,10 @@ async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>, String
     Ok(items.map(|item| item.into_keys().collect()).collect())
 }
 
-/// The shape of a table, or the finding that there is no such table.
+/// Returns the shape of a table, or the finding that it does not exist.
 ///
 /// # Errors
-/// When that cannot be told: nothing is known of the rules' tables then.
+/// When the table cannot be described for another reason.
 async fn shape_of(client: &Client, table: &str) -> Result<Result<TableShape, String>, String> {
     let answer = match client.describe_table().table_name(table).send().await {
         Ok(answer) => answer,
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// Makes a table with a stream, a key and, if there is one, an index by a key.
+    /// Creates a table with a stream, a key and, if given, an index.
     async fn table(
         store: &TestStore,
         name: &str,

@@ -1,6 +1,6 @@
-//! Counting lines into sharded counters: which counter, which slot, how much.
+//! Counts lines into sharded counters: computes the counter, the slot and the amount.
 //!
-//! The slot is chosen by the hash of the voter, so one voter's lines always count in one slot.
+//! The hash of the voter chooses the slot, so all lines of a voter count in one slot.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub(crate) struct SlotUpdate {
 }
 
 impl Counting {
-    /// What the flags ask for; `None` when they do not ask for counting.
+    /// Returns the counting that the flags describe; `None` without `--count-into`.
     pub(crate) fn from_arguments(
         arguments: &LoadArguments,
         keys: &[(String, KeyAttributeType)],
@@ -59,15 +59,15 @@ impl Counting {
         }))
     }
 
-    /// Slots of each counter.
+    /// Returns the number of slots of each counter.
     pub(crate) fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Checks the columns that the flags name against those that a file has.
+    /// Checks that the file has the columns that the flags name.
     ///
     /// # Errors
-    /// A column that is not there: every line would be put aside.
+    /// When a column is missing: every line would be put aside.
     pub(crate) fn check_columns(&self, file: &Path, columns: &[String]) -> Result<(), String> {
         let of_template = self.template.iter().filter_map(|part| match part {
             Part::Column(column) => Some(("--count-into", column)),
@@ -87,7 +87,7 @@ impl Counting {
         Ok(())
     }
 
-    /// The update that a line stands for.
+    /// Returns the update for a line.
     pub(crate) fn update(&self, row: &Row) -> Result<SlotUpdate, String> {
         let mut slot = String::new();
         for part in &self.template {

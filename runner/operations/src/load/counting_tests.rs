@@ -1,4 +1,4 @@
-//! Counting loads that end early and are run again: no line is lost, and none counts twice.
+//! Tests of counting loads that are interrupted and run again: no line is lost or counted twice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use mapping::mix;
 use testing::proxy;
 use testing::store::TestStore;
 
-/// Lines of the file; more than lanes hold at one time.
+/// Number of lines of the file; more than all lanes have in flight.
 const LINES: u64 = 1_500;
 
 struct Count {
@@ -35,7 +35,7 @@ impl Count {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Line `n` counts `n` for one of three counters, by one of 40 voters.
+    /// Writes lines, of which line `n` adds `n` to one of three counters, by one of 40 voters.
     fn write(&self, lines: u64) {
         let line = |n: u64| format!("c{},v{},{n}\n", n % 3, n % 40);
         let text: String = (1..=lines).map(line).collect();
@@ -55,8 +55,8 @@ impl Count {
         load(self.arguments(more), endpoint::client(&self.store.url), 0).await
     }
 
-    /// A run of which only so many additions go to the store; then it is dropped, with 16 requests
-    /// under way.
+    /// Runs a load that is dropped after this many additions reached the store, with 16 requests in
+    /// flight.
     async fn interrupted_after(&self, additions: u32) {
         let (left, stuck) = (Arc::new(AtomicU32::new(additions)), Arc::new(Notify::new()));
         let of_script = Arc::clone(&stuck);
@@ -134,7 +134,7 @@ async fn two_processes_that_count_one_file_count_each_line_once() {
 async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     let count = Count::begin().await;
     count.interrupted_after(300).await;
-    // Lanes of the run that was dropped may still end what they had.
+    // Lanes of the dropped run may still finish their requests.
     let refused = async |more: &[&str], words: &str| {
         let refused = count.run(more).await.unwrap_err();
         assert!(refused.contains(words), "{refused}");
@@ -148,7 +148,8 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     count.write(LINES);
     count.run(&[]).await.unwrap();
     assert_eq!(count.sum().await, SUM);
-    // The guard is in the store: without the record and under another name the file is the same.
+    // The guard is in the store: without the local record and under another name, the file is still
+    // recognised.
     std::fs::remove_dir_all(count.path("records")).unwrap();
     let moved = Path::new(&count.path("moved.csv")).to_owned();
     std::fs::copy(count.path("votes.csv"), &moved).unwrap();
@@ -157,7 +158,7 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     assert_eq!(report, counted(0, LINES));
     assert_eq!(count.run(&["--load-name", "again"]).await, counted(LINES, 0));
     assert_eq!(count.sum().await, 2 * SUM);
-    // A longer file is another one once the load is complete.
+    // Once the load is complete, a longer file is another one.
     count.write(LINES + 1);
     assert_eq!(count.run(&[]).await, counted(LINES + 1, 0));
 }

@@ -1,7 +1,7 @@
-//! Reading a CSV file as rows: its header, the types of its columns, and its records with their line
-//! numbers and their text as it stands in the file.
+//! Reads a CSV file as rows: its header, the types of its columns, and its records with line
+//! numbers and original text.
 //!
-//! A record that cannot be read is a value here, not an error: the reader goes on behind it.
+//! An unreadable record is a value, not an error: the reader continues after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -15,10 +15,10 @@ use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 use client::output::{counted, say};
 
-/// The names in the header line.
+/// Returns the column names of the header line.
 ///
 /// # Errors
-/// When there is none, or two columns have one name: an item has room for one of them.
+/// When there is no header, or two columns have the same name.
 pub(super) fn columns(input: &Input) -> Result<Vec<String>, String> {
     let name = input.name();
     let mut reader = open(input)?;
@@ -29,17 +29,15 @@ pub(super) fn columns(input: &Input) -> Result<Vec<String>, String> {
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|column| !seen.insert(*column)) {
-        return Err(format!(
-            "`{name}` has two columns `{twice}`, and an item has one attribute of a name: rename one of them"
-        ));
+        return Err(format!("`{name}` has two columns `{twice}`: rename one of them"));
     }
     Ok(header.iter().map(str::to_owned).collect())
 }
 
-/// The records of a file. Types that are not declared are inferred from the whole of it.
+/// Returns the records of a file. Undeclared types are inferred from the whole file.
 ///
 /// # Errors
-/// When the file cannot be read, or a column is declared that is not there.
+/// When the file cannot be read, or a declared column does not exist.
 pub(super) fn rows(
     input: &Input,
     declared: &BTreeMap<String, AttributeType>,
@@ -63,13 +61,15 @@ pub(super) fn rows(
     Ok(std::iter::from_fn(move || records.next()))
 }
 
-/// Fields are counted here: what the reader says of a record with too many does not tell its line.
+/// Opens a flexible reader; fields are counted later, because the reader's own error has no line
+/// number.
 fn open(input: &Input) -> Result<Reader<Reading>, String> {
     let separator = separator(input)?;
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// What separates the columns: a comma, unless the header has none and has another one of these.
+/// Returns the separator: a comma, unless the header has none and has another one of
+/// [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -88,23 +88,23 @@ fn separator(input: &Input) -> Result<u8, String> {
     Ok(SEPARATORS.iter().copied().find(|byte| found.contains(byte)).unwrap_or(b','))
 }
 
-/// What separates columns, the likeliest first.
+/// Possible separators, the most likely first.
 const SEPARATORS: &[u8] = b",;\t|";
 
-/// The records that are still to be read.
+/// The remaining records.
 struct Records {
     reader: Reader<Reading>,
-    /// The same file, to look at a record as it stands there.
+    /// The same file, to read the original text of a record.
     file: Reading,
     bytes: u64,
     separator: u8,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
-    /// The text that stands for a missing value beside the empty one.
+    /// The text of a missing value besides the empty one.
     null: Option<String>,
 }
 
-/// A record as it stands in the file.
+/// A record as it is in the file.
 struct Place {
     line: u64,
     text: String,
@@ -125,7 +125,7 @@ impl Records {
                 let Place { line, text } = self.place(&begins);
                 let is_last = self.reader.position().byte() >= self.bytes;
                 let item = match is_last && is_unclosed(&text, self.separator) {
-                    true => Err("a quote that is opened here is never closed".to_owned()),
+                    true => Err("a quote that opens here is not closed".to_owned()),
                     false => self.item(record),
                 };
                 Some(match item {
@@ -140,13 +140,13 @@ impl Records {
         }
     }
 
-    /// The item of a record, or why it is none.
+    /// Returns the item of a record, or why it is invalid.
     fn item(&self, record: ByteRecord) -> Result<Item, String> {
         let record = StringRecord::from_byte_record(record).map_err(|_| "not UTF-8".to_owned())?;
         if record.len() != self.columns.len() {
             let (fields, columns) = (record.len(), self.columns.len());
             let fields = counted(fields, "field", "fields");
-            return Err(format!("it has {fields}, and the header names {columns}"));
+            return Err(format!("it has {fields}, but the header has {columns}"));
         }
         let mut item = Item::new();
         for ((column, text), attribute_type) in self.columns.iter().zip(&record).zip(&self.types) {
@@ -159,15 +159,15 @@ impl Records {
         Ok(item)
     }
 
-    /// Where the record between a position and the reader's place stands. The reader leaves the end
-    /// of a line, or a part of it, to the next record.
+    /// Returns the text of the record between a position and the reader's position. The reader
+    /// leaves the line end, or a part of it, to the next record.
     fn place(&mut self, from: &Position) -> Place {
         let length = self.reader.position().byte().saturating_sub(from.byte());
         let mut raw = Vec::new();
         let read = self.file.seek(SeekFrom::Start(from.byte())).and_then(|_| {
             self.file.by_ref().take(length.min(LINE_BYTES_MAX)).read_to_end(&mut raw)
         });
-        // What cannot be read again has its reason all the same.
+        // If the text cannot be read again, the reason of the record still counts.
         if read.is_err() {
             raw.clear();
         }
@@ -180,7 +180,7 @@ impl Records {
         Place { line: from.line() + newlines, text }
     }
 
-    /// A column is a number when every value of it is one that would come back as it was written.
+    /// Makes a column a number if every value is a number in its canonical form.
     fn infer(&mut self, mut reader: Reader<Reading>) {
         let mut numbers = vec![true; self.types.len()];
         let mut seen = vec![false; self.types.len()];
@@ -203,7 +203,7 @@ impl Records {
     }
 }
 
-/// Whether the last record of a file ends within a quote: it would swallow another line.
+/// Returns true if the last record ends within a quote, so that it would swallow further lines.
 fn is_unclosed(record: &str, separator: u8) -> bool {
     let with_another = format!("{record}\nanother");
     let mut builder = ReaderBuilder::new();
@@ -215,7 +215,7 @@ fn is_unclosed(record: &str, separator: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// What each record is: its item, or its line, the reason and its text.
+    /// Returns each record's item, or its line, reason and text.
     fn read(content: &[u8]) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file.csv");
@@ -248,13 +248,13 @@ mod tests {
             ),
             (
                 b"a,b\n1,\"x\n2,y\n3,z\n",
-                vec![r#"2 a quote that is opened here is never closed: "1,\"x\n2,y\n3,z""#],
+                vec![r#"2 a quote that opens here is not closed: "1,\"x\n2,y\n3,z""#],
             ),
             (b"a,b\n1,\"x\"", vec![r#"2 {"a":{"N":"1"},"b":{"S":"x"}}"#]),
             (b"\xef\xbb\xbfa;b\nx,1;2\n", vec![r#"2 {"a":{"S":"x,1"},"b":{"N":"2"}}"#]),
             (b"a\tb\n1\t\"x\ty\"", vec![r#"2 {"a":{"N":"1"},"b":{"S":"x\ty"}}"#]),
             (b"\"a;c\",b\n1,2\n", vec![r#"2 {"a;c":{"N":"1"},"b":{"N":"2"}}"#]),
-            (b"a|b\n1|\"x\n", vec![r#"2 a quote that is opened here is never closed: "1|\"x""#]),
+            (b"a|b\n1|\"x\n", vec![r#"2 a quote that opens here is not closed: "1|\"x""#]),
             (b"a,b\n1,5\" disc\n", vec![r#"2 {"a":{"N":"1"},"b":{"S":"5\" disc"}}"#]),
         ] {
             assert_eq!(read(content).unwrap(), expected, "{}", String::from_utf8_lossy(content));

@@ -1,4 +1,4 @@
-//! The folder that an export of a table to S3 leaves: its manifest and its data files.
+//! Reads the folder of a table's export to S3: its manifest and its data files.
 //!
 //! Layout: AWS DynamoDB guide, "DynamoDB table export output format".
 
@@ -16,7 +16,7 @@ use super::input::Reading;
 
 const FILES: &str = "manifest-files.json";
 const SUMMARY: &str = "manifest-summary.json";
-/// The folder of S3 below which exports lie.
+/// The S3 folder that has exports.
 const PREFIX: &str = "AWSDynamoDB";
 
 /// A line of `manifest-files.json`.
@@ -37,8 +37,8 @@ struct Summary {
 /// Writes the lines of all data files of an export, in the order of its manifest.
 ///
 /// # Errors
-/// When the folder holds no export, or several; when the export is not in DynamoDB JSON; when a data
-/// file is missing or is not as the manifest says.
+/// When the folder has no export, or several; when the export is not in DynamoDB JSON; when a data
+/// file is missing or differs from the manifest.
 pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<(), String> {
     let export = find(folder)?;
     check_format(&export)?;
@@ -50,14 +50,14 @@ pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<(), St
             continue;
         }
         let file: DataFile = serde_json::from_str(&line).map_err(|error| {
-            format!("`{}` is no manifest of an export: {error}: {line}", manifest.display())
+            format!("`{}` is not an export manifest: {error}: {line}", manifest.display())
         })?;
         write_file(&export, &file, into)?;
     }
     Ok(())
 }
 
-/// The folder with the manifest: this one, or the one below `AWSDynamoDB`.
+/// Returns the folder with the manifest: this one, or the one below `AWSDynamoDB`.
 fn find(folder: &Path) -> Result<PathBuf, String> {
     if folder.join(FILES).is_file() {
         return Ok(folder.to_owned());
@@ -72,20 +72,20 @@ fn find(folder: &Path) -> Result<PathBuf, String> {
     match found.as_slice() {
         [one] => Ok(one.clone()),
         [] => Err(format!(
-            "`{}` is a folder without a `{FILES}`: give a file, or the folder of an export to S3 \
+            "`{}` is a folder without `{FILES}`: name a file, or the folder of an export to S3 \
              with its manifests and its data files",
             folder.display()
         )),
         several => {
             let names: Vec<String> =
                 several.iter().map(|path| format!("`{}`", path.display())).collect();
-            Err(format!("there are several exports; give one of {}", names.join(", ")))
+            Err(format!("there are several exports; name one of {}", names.join(", ")))
         }
     }
 }
 
 fn check_format(export: &Path) -> Result<(), String> {
-    // An export in parts may come without its summary.
+    // A partial copy of an export may lack its summary.
     let Ok(text) = fs::read_to_string(export.join(SUMMARY)) else { return Ok(()) };
     let summary: Summary = serde_json::from_str(&text)
         .map_err(|error| format!("`{}`: {error}", export.join(SUMMARY).display()))?;
@@ -101,7 +101,7 @@ fn check_format(export: &Path) -> Result<(), String> {
 
 fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(), String> {
     let name = file.data_file_s3_key.rsplit('/').next().unwrap_or_default();
-    // The data files of incremental exports lie beside the exports, not in them.
+    // Data files of incremental exports are beside the exports' folders, not in them.
     let folders = [Some(export), export.parent()].into_iter().flatten();
     let path = folders.map(|folder| folder.join("data").join(name)).find(|path| path.is_file());
     let path = path.ok_or_else(|| {
@@ -118,9 +118,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
         })
         .map_err(unread)?;
         if STANDARD.encode(sum.finalize()) != *expected {
-            return Err(format!(
-                "`{shown}` is not as the manifest says (its MD5 differs): copy it again"
-            ));
+            return Err(format!("`{shown}` differs from the manifest (MD5): copy it again"));
         }
     }
     let mut content = match foreign::unpacked(&opened).map_err(unread)? {
@@ -141,7 +139,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
     if lines != file.item_count {
         let expected = file.item_count;
         return Err(format!(
-            "`{shown}` has {lines} lines, and the manifest says {expected}: copy it again"
+            "`{shown}` has {lines} lines, but the manifest has {expected}: copy it again"
         ));
     }
     Ok(())
@@ -168,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// An export whose one data file has this text, below `place`.
+    /// Writes an export whose only data file has this text, below `place`.
     fn export(root: &Path, place: &str, manifest: &str, text: &str) {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(text.as_bytes()).unwrap();
@@ -205,14 +203,14 @@ mod tests {
         for (manifest, reason) in [
             (
                 format!(r#"{{"itemCount":1,"md5Checksum":"SUM",{key}x.json.gz"}}"#),
-                "has 2 lines, and the manifest says 1",
+                "has 2 lines, but the manifest has 1",
             ),
             (
                 format!(r#"{{"itemCount":2,"md5Checksum":"AA==",{key}x.json.gz"}}"#),
                 "its MD5 differs",
             ),
             (format!(r#"{{"itemCount":2,{key}y.json.gz"}}"#), "the data file `y.json.gz`"),
-            ("[]".to_owned(), "is no manifest of an export"),
+            ("[]".to_owned(), "is not an export manifest"),
         ] {
             let root = tempfile::tempdir().unwrap();
             export(root.path(), "AWSDynamoDB/01-a/data", &manifest, "{}\n{}\n");
@@ -220,7 +218,7 @@ mod tests {
             assert!(refused.contains(reason), "{manifest}: {refused}");
         }
         let root = tempfile::tempdir().unwrap();
-        assert!(lines(root.path()).unwrap_err().contains("without a `manifest-files.json`"));
+        assert!(lines(root.path()).unwrap_err().contains("without `manifest-files.json`"));
         export(root.path(), "AWSDynamoDB/01-a/data", "", "");
         let summary = root.path().join("AWSDynamoDB/01-a/manifest-summary.json");
         fs::write(summary, r#"{"outputFormat":"ION"}"#).unwrap();

@@ -1,4 +1,5 @@
-//! Files that are no text in UTF-8: which of them are unpacked here, and what is said of the others.
+//! Recognises files that are not UTF-8 text: unpacks compressed ones, and rejects others with
+//! advice.
 
 use std::io::Read;
 
@@ -6,10 +7,10 @@ use flate2::read::MultiGzDecoder;
 
 use super::input::Reading;
 
-/// Bytes by which a file is recognised.
+/// Number of leading bytes by which a file is recognised.
 const BEGINNING_BYTES: usize = 8;
 
-/// What a file begins with, how it is called, and what to do with it.
+/// The leading bytes of a format, its name, and what to do with it.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
     (&[0xff, 0xfe], "UTF-16", "write it as UTF-8, in PowerShell with `Out-File -Encoding utf8`"),
     (&[0xfe, 0xff], "UTF-16", "write it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"),
@@ -17,8 +18,8 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
     (b"$ion_1_0", "Amazon Ion", ION_HELP),
     (b"PAR1\x15", "Parquet", "write its rows as NDJSON or CSV"),
     (b"PK\x03\x04", "a zip archive or a workbook of Excel", "unpack it, or save the sheet as CSV"),
-    (b"BZh9", "compressed with bzip2", "give what `bunzip2 -c FILE` writes to `weir load -`"),
-    (b"\xfd7zXZ", "compressed with xz", "give what `xz -dc FILE` writes to `weir load -`"),
+    (b"BZh9", "compressed with bzip2", "pipe the output of `bunzip2 -c FILE` into `weir load -`"),
+    (b"\xfd7zXZ", "compressed with xz", "pipe the output of `xz -dc FILE` into `weir load -`"),
     (b"SQLite f", "a database of SQLite", "write its rows as CSV"),
 ];
 
@@ -31,7 +32,7 @@ fn beginning(file: &mut impl Read) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns what unpacks the file; `None` if it is not compressed with gzip or zstd.
+/// Returns a decompressing reader; `None` if the file is not compressed with gzip or zstd.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -46,7 +47,7 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
     })
 }
 
-/// Checks that a file is none of those that are recognised and not read.
+/// Checks that a file does not have one of the unsupported formats.
 ///
 /// # Errors
 /// What it is and what to do with it, or that it cannot be read.

@@ -1,6 +1,6 @@
-//! The file that is loaded: one that has a name, or what comes on standard input or through a pipe.
+//! The input of a load: a named file, standard input, or a pipe.
 //!
-//! What is compressed is unpacked into a file without a name; how the text is written is not known here.
+//! Compressed input is unpacked into an unnamed temporary file; formats are not interpreted here.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result as IoResult, Seek, SeekFrom, Write};
@@ -10,40 +10,38 @@ use std::sync::Arc;
 
 use super::{export_folder, foreign};
 
-/// What editors on Windows put before a text in UTF-8.
+/// The byte order mark that editors on Windows write before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// What stands for standard input in place of a file's name.
+/// The file name that means standard input.
 pub(super) const STANDARD_INPUT: &str = "-";
 
-/// A file that can be opened more than once: the types of CSV columns are inferred from the whole of
-/// it, so it is read twice.
+/// A file that can be opened more than once: types of CSV columns are inferred from the whole file,
+/// so it is read twice.
 pub(super) enum Input {
     Named(PathBuf),
-    /// What came on standard input, or through a pipe, in a file without a name: whatever ends the
-    /// process, none is left behind.
+    /// Standard input or a pipe, copied into an unnamed file, which disappears with the process.
     Kept {
         name: String,
         file: Arc<File>,
     },
 }
 
-/// A place in a file, which nobody else moves.
+/// A position in a file that no other reader moves.
 pub(super) struct Reading {
     file: Arc<File>,
     at: u64,
 }
 
 impl Input {
-    /// The file of a name; for `-` what `standard` gives, to its end, for the name of a pipe what
-    /// comes through that, and for a folder the lines of the export in it. What is compressed with
-    /// gzip or zstd is unpacked.
+    /// Opens a file by name. `-` reads `standard` to its end, a pipe is read to its end, and a
+    /// folder gives the lines of its export. gzip and zstd are unpacked.
     ///
     /// # Errors
-    /// When something cannot be read, unpacked or kept, or is in a format that is not read here.
+    /// When the input cannot be read, unpacked or copied, or has an unsupported format.
     pub(super) fn new(file: &Path, standard: impl Read) -> Result<Self, String> {
         let input = Self::as_given(file, standard)?;
-        // What is not there says so when it is read.
+        // A missing file is reported when it is read.
         let Ok(opened) = input.open() else { return Ok(input) };
         let name = input.name();
         let unreadable = |error: Error| format!("cannot read `{name}`: {error}");
@@ -70,7 +68,7 @@ impl Input {
             return Ok(Self::Kept { name: STANDARD_INPUT.to_owned(), file });
         }
         let named = Self::Named(file.to_owned());
-        // What is not there, or no file at all, says so when it is read.
+        // A missing file, or what is not a file, is reported when it is read.
         let is_pipe = file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
         if !is_pipe {
             return Ok(named);
@@ -80,7 +78,7 @@ impl Input {
         Ok(Self::Kept { name, file })
     }
 
-    /// What it is called in messages.
+    /// Returns its name for messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Named(path) => path.display().to_string(),
@@ -88,10 +86,10 @@ impl Input {
         }
     }
 
-    /// Reads it from its beginning.
+    /// Opens it at its beginning.
     ///
     /// # Errors
-    /// When it cannot be opened, with its name.
+    /// When it cannot be opened; the message has its name.
     pub(super) fn open(&self) -> Result<Reading, String> {
         let file = match self {
             Self::Named(path) => Arc::new(
@@ -103,10 +101,10 @@ impl Input {
         Ok(Reading { file, at: 0 })
     }
 
-    /// Reads its text from the beginning, behind a byte order mark.
+    /// Opens its text after a byte order mark.
     ///
     /// # Errors
-    /// When it cannot be opened or read, with its name.
+    /// When it cannot be opened or read; the message has its name.
     pub(super) fn open_text(&self) -> Result<Reading, String> {
         let mut opened = self.open()?;
         let mut mark = Vec::new();
@@ -118,10 +116,10 @@ impl Input {
         Ok(opened)
     }
 
-    /// Its size.
+    /// Returns its size.
     ///
     /// # Errors
-    /// When it cannot be looked at, with its name.
+    /// When its metadata cannot be read; the message has its name.
     pub(super) fn bytes(&self) -> Result<u64, String> {
         let opened = self.open()?;
         let looked = opened.file.metadata();
@@ -130,7 +128,7 @@ impl Input {
 }
 
 impl Reading {
-    /// Opens a file that has a name.
+    /// Opens a named file.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -138,7 +136,7 @@ impl Reading {
         Ok(Self { file: Arc::new(File::open(path)?), at: 0 })
     }
 
-    /// Another place in the same file, its beginning.
+    /// Returns another reader of the same file, at its beginning.
     pub(super) fn rewound(&self) -> Self {
         Self { file: Arc::clone(&self.file), at: 0 }
     }

@@ -1,8 +1,7 @@
-//! Reading a file of JSON as rows: one object on each line, an array, or what programs for DynamoDB
-//! write.
+//! Reads a JSON file as rows: one object per line, an array, or the output of DynamoDB tools.
 //!
-//! The first value of a file says how all of it is written. Shapes: AWS CLI reference, `dynamodb scan`
-//! and `batch-write-item`; AWS DynamoDB guide, "DynamoDB table export output format".
+//! The first value of a file determines its format. Shapes: AWS CLI reference, `dynamodb scan` and
+//! `batch-write-item`; AWS DynamoDB guide, "DynamoDB table export output format".
 
 use std::io::{BufReader, Read};
 use std::ops::Range;
@@ -16,22 +15,22 @@ use super::typing::{Members, item_from_plain_json};
 use super::{BadLine, Format};
 use client::output::say;
 
-/// Bytes of a file that is read as a whole. Longer ones have one object on each line.
+/// Maximum size of a file that is read as a whole; a larger one must have one object per line.
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// The rows of a file, each with what is wrong with it if it is no item.
+/// The rows of a file; an invalid one has its reason.
 pub(super) type Rows = Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>;
 
-/// How the attributes of a row are written.
+/// The encoding of a row's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
     /// Plain JSON.
     Plain,
-    /// DynamoDB JSON, in any of the shapes of [`Shape`].
+    /// DynamoDB JSON, in any [`Shape`].
     Dynamodb,
 }
 
-/// What an object of DynamoDB JSON holds.
+/// The content of an object of DynamoDB JSON.
 enum Shape<'t> {
     /// The attributes of an item.
     Attributes,
@@ -42,26 +41,26 @@ enum Shape<'t> {
     /// Tables with their lists: of items as `batch-get-item` writes it, or of requests as
     /// `batch-write-item` takes it.
     Tables(Vec<&'t RawValue>),
-    /// The same in a member of its own, `RequestItems` or `Responses`.
+    /// The same within the member `RequestItems` or `Responses`.
     Within(&'t RawValue),
     /// `{"PutRequest": {"Item": …}}`.
     Request(&'t RawValue),
-    /// The item as it is after a change of an incremental export, or `None` for a deletion.
+    /// The new image of a change in an incremental export, or `None` for a deletion.
     Change(Option<&'t RawValue>),
     /// A request to delete an item.
     Deletion,
 }
 
-/// A row in a text: an item, or why there is none.
+/// A row in a text: an item, or why it is invalid.
 struct Part<'t> {
     text: &'t str,
     refusal: Option<&'static str>,
 }
 
 const DELETED: &str =
-    "it says that an item was deleted, and a load only puts items: delete it with `delete-item`";
+    "it is the deletion of an item, and a load only puts items: use `delete-item`";
 
-/// Members that may stand beside the one that says the shape.
+/// Members that may accompany the one that determines the shape.
 const BESIDE_ITEMS: &[&str] =
     &["Items", "Count", "ScannedCount", "ConsumedCapacity", "LastEvaluatedKey", "NextToken"];
 const BESIDE_ITEM: &[&str] = &["Item", "ConsumedCapacity"];
@@ -70,20 +69,20 @@ const BESIDE_REQUESTS: &[&str] =
     &["RequestItems", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics"];
 const OF_CHANGE: &[&str] = &["Metadata", "Keys", "NewImage", "OldImage"];
 
-/// Shapes are nested at most so deep: a list of tables, of requests, of items.
+/// Maximum depth of nested shapes: a list of tables, of requests, of items.
 const DEPTH_MAX: usize = 6;
 
-/// The rows of a file.
+/// Returns the rows of a file.
 ///
 /// # Errors
-/// When it cannot be read, or is no JSON at all.
+/// When it cannot be read, or is not JSON.
 pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     let name = input.name();
     let first = lines(input.open_text()?).next();
     let first = match first {
         Some(Ok((_, line))) => line,
         None if format == Format::Json => return Err(format!("`{name}` is empty")),
-        // A line that is no text has its reason when it is read.
+        // A line that is not text is reported when it is read.
         Some(Err(_)) | None => String::new(),
     };
     let is_array = first.trim_start().starts_with('[');
@@ -91,7 +90,7 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     if !is_complete && let Some(rows) = whole(input, format, is_array)? {
         return Ok(rows);
     }
-    // In a file of lines each has a reason of its own.
+    // In a file of lines, each line has its own reason.
     let writing = writing(&name, &first, format);
     let rows = lines(input.open_text()?);
     Ok(Box::new(rows.flat_map(move |line| match line {
@@ -100,8 +99,8 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     })))
 }
 
-/// The rows of a file whose values go over several lines; `None` if it is a file of lines, and one of
-/// them is broken.
+/// Returns the rows of a file whose values span several lines; `None` if it is a file of lines, one
+/// of which is broken.
 fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, String> {
     let (name, file) = (input.name(), input.open_text()?);
     if input.bytes()? > WHOLE_BYTES_MAX {
@@ -110,7 +109,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, 
         }
         return Err(format!(
             "`{name}` has more than 512 MiB and is not one object on each line: write it as NDJSON, \
-             such as with `jq -c '.[]'`"
+             for example with `jq -c '.[]'`"
         ));
     }
     let text = match read(&name, file) {
@@ -123,7 +122,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, 
         match value {
             Ok(value) => values.push(value.get()),
             Err(error) if format == Format::Json => {
-                return Err(format!("`{name}` is no JSON: {error}"));
+                return Err(format!("`{name}` is not JSON: {error}"));
             }
             Err(_) => return Ok(None),
         }
@@ -133,7 +132,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, 
     values.iter().for_each(|value| find_parts(value, writing, DEPTH_MAX, &mut parts));
     let (mut line, mut told) = (1, 0);
     let places = parts.into_iter().map(|part| {
-        // A part is a piece of the text, so its address says where it begins.
+        // A part is a slice of the text, so its address gives its offset.
         let begins = (part.text.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
         let between = text.as_bytes().get(told..begins).unwrap_or_default();
         line += between.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -155,7 +154,7 @@ fn read(name: &str, file: Reading) -> Result<String, String> {
     Ok(text)
 }
 
-/// How a file is written whose first value is this.
+/// Returns the encoding of a file with this first value.
 fn writing(name: &str, first: &str, format: Format) -> Writing {
     if format == Format::DynamodbJson {
         warn_of_more(name, first);
@@ -164,23 +163,23 @@ fn writing(name: &str, first: &str, format: Format) -> Writing {
     if !is_dynamodb(first, DEPTH_MAX) {
         return Writing::Plain;
     }
-    say(&format!("`{name}` is read as DynamoDB JSON, as its values have types"));
+    say(&format!("`{name}` is read as DynamoDB JSON, because its values have types"));
     warn_of_more(name, first);
     Writing::Dynamodb
 }
 
-/// Says that a page of items is not all of a table.
+/// Warns that a page of items is only a part of a table.
 fn warn_of_more(name: &str, first: &str) {
     let Ok(Members(members)) = serde_json::from_str(first) else { return };
     let has = |wanted: &str| members.iter().any(|(member, _)| member == wanted);
     if has("Items") && (has("LastEvaluatedKey") || has("NextToken")) {
         say(&format!(
-            "warning: `{name}` is not the whole table: the scan or query that wrote it has more pages"
+            "warning: `{name}` is only a part of the table: the scan or query that wrote it has more pages"
         ));
     }
 }
 
-/// Whether a value is DynamoDB JSON. Plain JSON of this form has no scalar in it, so no key.
+/// Returns true for DynamoDB JSON. Plain JSON of this form has no scalar, so it has no key.
 fn is_dynamodb(text: &str, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
@@ -201,7 +200,7 @@ fn is_dynamodb(text: &str, depth: usize) -> bool {
     }
 }
 
-/// Whether a value is one of DynamoDB JSON, such as `{"S": "a"}`.
+/// Returns true for a typed value, such as `{"S": "a"}`.
 fn is_typed(text: &str) -> bool {
     let Ok(Members(members)) = serde_json::from_str(text) else { return false };
     matches!(members.as_slice(), [(name, _)] if AttributeType::from_descriptor(name).is_some())
@@ -239,14 +238,14 @@ fn shape<'t>(members: &[(String, &'t RawValue)]) -> Shape<'t> {
     Shape::Attributes
 }
 
-/// The rows in a value.
+/// Finds the rows in a value.
 fn find_parts<'t>(text: &'t str, writing: Writing, depth: usize, into: &mut Vec<Part<'t>>) {
     let whole = Part { text, refusal: None };
     let Some(depth) = depth.checked_sub(1) else { return into.push(whole) };
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
         return items.iter().for_each(|item| find_parts(item.get(), writing, depth, into));
     }
-    // What is no object has its reason when it is read as an item.
+    // A value that is not an object is rejected when it is read as an item.
     let members = serde_json::from_str::<Members<'_>>(text).ok().map(|Members(members)| members);
     let Some(members) = members.filter(|_| writing == Writing::Dynamodb) else {
         return into.push(whole);
@@ -299,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// The items, or the line and the reason of each row.
+    /// Returns the items, or the line and the reason of each row.
     fn read(format: Format, content: &[u8]) -> Result<Vec<String>, String> {
         let input = Input::new(Path::new("-"), content)?;
         let rows = open(&input, format)?.map(|row| match row {
@@ -379,7 +378,7 @@ mod tests {
                 assert_eq!(read, expected, "{content}");
             }
         }
-        // A broken first line does not keep the others out.
+        // A broken first line does not prevent the others.
         let rows = read(Format::Ndjson, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);
@@ -409,7 +408,7 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(text).unwrap();
         let gzip = gzip.finish().unwrap();
-        // Files that were joined are one file.
+        // Concatenated gzip files are one file.
         let joined = [gzip.as_slice(), &gzip].concat();
         let zstd = zstd::stream::encode_all(text.as_slice(), 1).unwrap();
         for (packed, count) in [(&gzip, 1), (&joined, 2), (&zstd, 1)] {

@@ -1,10 +1,10 @@
-//! Writing rows in parallel without changing the order of two lines with one key: a key always
-//! goes through the same lane, and a lane works one step at a time.
+//! Writes rows in parallel and keeps the order of lines with the same key: a key always uses the
+//! same lane, and a lane has one request at a time.
 //!
-//! Both are sent again when the store did not take them, also when it is not known whether it did: a
-//! put has the same effect twice, and the store refuses to count a line that a slot has (see `mark`).
-//! A line that the store never takes is put aside. One that it does not take for 20 seconds ends a
-//! count: behind it, the mark of its slot would say that it was counted.
+//! Failed requests are retried, even if the store may have applied them: a put is idempotent, and
+//! the store rejects counting a line twice (see `mark`). A line that the store rejects is put
+//! aside. A count ends if the store is unavailable for 20 seconds, because the slot's mark must not
+//! move past an uncounted line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,31 +26,31 @@ use crate::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::interruption;
 
-/// Lanes that work at the same time: enough to share the store's syncs, few enough for a laptop.
+/// Number of concurrent lanes: enough to share the store's syncs, few enough for a laptop.
 const LANES: usize = 16;
-/// Rows that wait for a lane at most.
+/// Maximum number of rows that wait for a lane.
 const WAITING_MAX: usize = 64;
-/// How often unprocessed items of a batch are written again, with growing pauses: about 10 s.
+/// Maximum attempts to write unprocessed items of a batch, with growing pauses: about 10 s.
 const ATTEMPTS_MAX: u32 = 10;
-/// How often an addition is tried while the store does not take it: about 20 s.
+/// Maximum attempts of an addition while the store is unavailable: about 20 s.
 const ADDITIONS_MAX: u32 = 12;
-/// Slots of which a lane knows that an earlier run has counted lines in them, at most.
+/// Maximum number of slots for which a lane remembers what earlier runs counted.
 const SLOTS_KNOWN_MAX: usize = 10_000;
 /// The first pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a lane reports of its rows.
+/// A lane's report about its rows.
 enum Done {
-    /// So many are in the table.
+    /// This many rows are in the table.
     Loaded(u64),
     /// An earlier run has counted the row.
     CountedBefore,
     Bad(BadLine),
-    /// The store does not take the row, and why. The lane has ended.
+    /// The store is unavailable; the reason. The lane has ended.
     Stopped(String),
 }
 
-/// What became of the rows that are not put aside.
+/// The result of the rows that are not put aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) loaded: u64,
@@ -79,7 +79,7 @@ pub(crate) async fn put(
     spread(source, prepare, lane, progress, aside).await
 }
 
-/// Adds every row to a slot that does not have it.
+/// Adds every row to its slot, unless the slot has it already.
 pub(crate) async fn count(
     slots: Slots,
     source: Source,
@@ -95,7 +95,7 @@ pub(crate) async fn count(
     spread(source, prepare, lane, progress, aside).await
 }
 
-/// Reads the source, sends each row to the lane of its key, and collects what became of them.
+/// Reads the source, sends each row to the lane of its key, and collects the results.
 async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     source: Source,
     prepare: impl Fn(u64, Row) -> Result<(String, T), BadLine>,
@@ -103,7 +103,8 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     progress: &ProgressBar,
     aside: &mut PutAside,
 ) -> Result<Loaded, String> {
-    // Room for all that lanes hold, so that none waits here while its rows are waited for.
+    // Room for everything that lanes hold, so that no lane blocks here while this task waits for
+    // its rows.
     let (done, mut finished) = mpsc::channel((WAITING_MAX + BATCH_WRITE_ITEMS_MAX) * LANES);
     let mut lanes = Vec::new();
     for _ in 0..LANES {
@@ -113,14 +114,14 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     }
     drop(done);
     let mut tally = Tally { progress, aside, loaded: Loaded::default(), stopped: None };
-    // The place of a row is its number in the source: several may stand on one line.
+    // The place of a row is its number in the source, because a line may have several.
     for (place, row) in (1..).zip(source) {
         let bytes = u64::try_from(row.as_ref().map_or(0, |row| row.text.len() + 1)).unwrap_or(0);
         match row.and_then(|row| prepare(place, row)) {
             Ok((key, work)) => {
                 let token = Token::of(&KeyValue::S(key)).0;
                 let index = usize::try_from(token % LANES as u64).unwrap_or(0);
-                // A lane that has ended says why.
+                // A lane that ended reports why.
                 if let Some(lane) = lanes.get(index)
                     && lane.send(work).await.is_err()
                 {
@@ -146,7 +147,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     tally.end()
 }
 
-/// What became of the rows so far.
+/// The counts so far.
 struct Tally<'l> {
     progress: &'l ProgressBar,
     aside: &'l mut PutAside,
@@ -185,7 +186,7 @@ impl Tally<'_> {
         match &self.stopped {
             None => Ok(self.loaded),
             Some(reason) => Err(format!(
-                "{reason}; {}; run the same command again when the store is well: it counts no line twice",
+                "{reason}; {}; run the same command again when the store is available: it counts no line twice",
                 self.text()
             )),
         }
@@ -201,7 +202,7 @@ async fn put_lane(
     let mut next = rows.recv().await;
     while let Some(first) = next.take() {
         let mut batch = vec![first];
-        // A batch takes what is ready; the store refuses one key twice in a batch.
+        // A batch takes the rows that are ready; the store rejects a batch with duplicate keys.
         while batch.len() < BATCH_WRITE_ITEMS_MAX
             && let Ok(row) = rows.try_recv()
         {
@@ -214,7 +215,7 @@ async fn put_lane(
     }
 }
 
-/// Cuts rows into groups in which no key occurs twice: the store refuses that in one batch.
+/// Splits rows into groups without duplicate keys, which a batch must not have.
 fn split_by_key(rows: Vec<(String, Row)>) -> Vec<Vec<Row>> {
     let mut groups: Vec<Vec<Row>> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -248,7 +249,7 @@ async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc:
         let _ = done.send(Done::Loaded(count)).await;
         return;
     }
-    // Something in the batch is wrong: one by one, the others go in and that one is named.
+    // The store rejected the batch: the rows are sent one by one to find the invalid one.
     for row in group {
         let put = client.put_item().table_name(table).set_item(Some(to_sdk_item(&row.item)));
         let outcome = match put.send().await {
@@ -284,7 +285,7 @@ async fn write_batch(
     Err(format!("still unprocessed after {ATTEMPTS_MAX} attempts"))
 }
 
-/// The slots that lines are added to.
+/// The slots to which lines are added.
 #[derive(Clone)]
 pub(crate) struct Slots {
     client: Client,
@@ -292,9 +293,9 @@ pub(crate) struct Slots {
     key: String,
     /// The attribute that counts.
     count: String,
-    /// The attribute that says which lines a slot has.
+    /// The attribute that marks the counted lines.
     mark: String,
-    /// One attempt of the SDK: this module decides about another one.
+    /// Disables the SDK's retries: this module decides about them.
     once: Builder,
 }
 
@@ -306,14 +307,14 @@ struct Addend {
     update: SlotUpdate,
 }
 
-/// What became of an addition.
+/// The result of an addition.
 enum Added {
     Now,
-    /// The slot had it: the place of the last row that it has.
+    /// The slot had it; the place of the last row that the slot has.
     Before(u64),
-    /// The store never takes it.
+    /// The store rejects it permanently.
     Refused(String),
-    /// The store did not take it for as long as it was tried.
+    /// The store was unavailable for all attempts.
     NotTaken(String),
 }
 
@@ -348,7 +349,7 @@ impl Slots {
     async fn add(&self, place: u64, update: &SlotUpdate) -> Added {
         let request = self.request(place, update);
         let mut reason = "it was not tried".to_owned();
-        // Whether an attempt without an answer may have counted it.
+        // Whether an attempt without a response may have counted it.
         let mut is_perhaps_counted = false;
         for attempt in 1..=ADDITIONS_MAX {
             let send = request.clone().customize().config_override(self.once.clone()).send();
@@ -373,7 +374,7 @@ impl Slots {
 }
 
 async fn count_lane(slots: Slots, mut rows: mpsc::Receiver<Addend>, done: mpsc::Sender<Done>) {
-    // What earlier runs have counted, so that the store is asked once for each slot.
+    // Counts of earlier runs, so that a slot is read only once.
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     while let Some(Addend { place, row, update }) = rows.recv().await {
         let outcome = if known.get(&update.slot).is_some_and(|counted| place <= *counted) {

@@ -1,9 +1,9 @@
-//! The mark that a load leaves in a slot, so that no line of a file is counted twice in it.
+//! The mark that a load leaves in a slot, so that the slot counts no line of a file twice.
 //!
-//! A slot's lines go through one lane in the order of the file, so the place of the last line that
-//! was counted says which were. The mark is written in the same request as the count, guarded by
-//! itself: a line that is sent again, by another attempt, another run or a second process, is refused
-//! by the store. A file is known by its content, whatever its name is.
+//! The lines of a slot go through one lane in file order, so the place of the last counted line
+//! shows which lines are counted. The mark and the count are written in one conditional request. So
+//! the store rejects a line that another attempt, another run or another process sends again. A
+//! file is identified by its content, whatever its name.
 
 use std::io::Read;
 
@@ -14,16 +14,16 @@ use xxhash_rust::xxh3::Xxh3;
 
 use client::attribute::from_sdk_item;
 
-/// What the attribute of a mark begins with; folding knows it by this.
+/// Prefix of a mark's attribute, by which a fold recognises it.
 pub(crate) const MARK_PREFIX: &str = "_weir_load_";
 
-/// Counts a line only if none from its place on was counted in this slot.
+/// The condition that no line from this place on is counted in the slot.
 pub(super) const GUARD: &str = "attribute_not_exists(#mark) OR #mark < :place";
 
-/// Bytes that are read at a time.
+/// Size of a read in bytes.
 const PART_BYTES: usize = 64 * 1024;
 
-/// The content of a file: equal for equal bytes.
+/// Returns a hash of a file's content.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -44,8 +44,8 @@ pub(super) fn content_of(mut file: impl Read) -> std::io::Result<String> {
     Ok(format!("{:032x}-{length}", hash.digest128()))
 }
 
-/// The attribute of a load's mark. Lines that count in another attribute of the same slot are another
-/// load, and so are those of a load with another name.
+/// Returns the attribute of a load's mark. Another count attribute or another load name is another
+/// load.
 pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> String {
     format!("{MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
 }
@@ -60,8 +60,8 @@ pub(super) fn hash_of(texts: &[&str]) -> u128 {
     hash.digest128()
 }
 
-/// The place of the last line of this load that the slot has, if that is why a line was refused.
-/// A store that does not give the item says by its refusal that it has the `asked` one.
+/// Returns the place of the last line that the slot has, if an addition was rejected for that. A
+/// store that does not return the item thereby shows that the slot has the line `asked`.
 pub(super) fn counted_place(
     error: &SdkError<UpdateItemError>,
     attribute: &str,

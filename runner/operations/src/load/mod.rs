@@ -1,7 +1,7 @@
-//! `weir load`: puts the lines of a real file into a table, or counts them into sharded counters.
+//! `weir load`: puts the lines of a file into a table, or counts them into sharded counters.
 //!
-//! Works against any DynamoDB endpoint. A line that cannot be loaded is put aside with its file,
-//! line number and reason; the others go on, and the exit code says so.
+//! It works on any DynamoDB endpoint. A line that cannot be loaded is put aside with its file, line
+//! number and reason; the others are loaded, and the exit code reports it.
 
 mod counting;
 #[cfg(test)]
@@ -41,24 +41,25 @@ use record::{Destination, How, Record};
 use source::Source;
 use template::Stack;
 
-/// How a file is written.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Values with a header line, separated by commas, semicolons, tabs or bars
     Csv,
-    /// One JSON object on each line
+    /// One JSON object per line
     Ndjson,
     /// One JSON array of objects
     Json,
-    /// Items in DynamoDB JSON: lines, an array, an export, what `scan` writes or `batch-write-item` takes
+    /// Items in DynamoDB JSON: lines, an array, an export, output of `scan`, or input of
+    /// `batch-write-item`
     DynamodbJson,
 }
 
 impl Format {
-    /// How a file is written whose name ends so.
+    /// Returns the format for a file name.
     ///
     /// # Errors
-    /// When the ending says nothing.
+    /// When the extension is unknown.
     fn of_file(file: &Path) -> Result<Self, String> {
         // A folder is an export of a table.
         if file.is_dir() {
@@ -75,14 +76,14 @@ impl Format {
             Some("json") => Ok(Self::Json),
             Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
             _ => Err(format!(
-                "`{}`: its name does not say how it is written: write --format csv, ndjson, json or dynamodb-json",
+                "`{}`: unknown format: add --format csv, ndjson, json or dynamodb-json",
                 file.display()
             )),
         }
     }
 }
 
-/// What to load, and how.
+/// Arguments of `weir load`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
     weir load --table movies --format json movies.json --expires-in 3600 --ttl-attribute expires_at\n  \
@@ -93,14 +94,14 @@ impl Format {
     weir load --table votes --format csv points.csv \\\n    \
     --count-into '{year}#{round}#{kind}#{contestant}' --voter voter --amount points --slots 20")]
 pub struct LoadArguments {
-    /// The file, packed with gzip or zstd or not, or the folder of an export to S3; `-` for standard
-    /// input, whose format has to be named
+    /// The file, plain or compressed with gzip or zstd; the folder of an export to S3; or `-` for
+    /// standard input, which needs --format
     pub file: PathBuf,
     /// The table
     #[arg(long)]
     pub table: String,
-    /// How the file is written [default: as its name ends: .csv, .tsv, .json, .ndjson or .jsonl, also
-    /// with .gz or .zst behind it]
+    /// Format of the file [default: by extension: .csv, .tsv, .json, .ndjson or .jsonl, optionally
+    /// with .gz or .zst]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
@@ -109,31 +110,31 @@ pub struct LoadArguments {
     /// Types of CSV columns: NAME:TYPE,… with S, N, BOOL or B (base64); others are inferred
     #[arg(long, value_delimiter = ',', value_name = "NAME:TYPE")]
     pub types: Vec<String>,
-    /// The CSV text that stands for a missing value; an empty value always does
+    /// The CSV text of a missing value; an empty value is always missing
     #[arg(long, value_name = "TEXT")]
     pub null: Option<String>,
-    /// Give every item a time to live of so many seconds from now (store time)
+    /// Time to live of every item in seconds from now (store time)
     #[arg(long, value_name = "SECONDS", requires = "ttl_attribute")]
     pub expires_in: Option<i64>,
-    /// The attribute that holds the time to live
+    /// The attribute for the time to live
     #[arg(long, value_name = "NAME", requires = "expires_in")]
     pub ttl_attribute: Option<String>,
-    /// Count instead of put: the counter of a line, with {column} in it
+    /// Count lines instead of putting items: the counter of a line, with {column} placeholders
     #[arg(long, value_name = "TEMPLATE", requires = "voter", conflicts_with = "expires_in")]
     pub count_into: Option<String>,
     /// The column whose hash chooses the slot
     #[arg(long, value_name = "COLUMN", requires = "count_into")]
     pub voter: Option<String>,
-    /// The column that holds how much to count [default: 1 for each line]
+    /// The column with the amount to count [default: 1 per line]
     #[arg(long, value_name = "COLUMN", requires = "count_into")]
     pub amount: Option<String>,
-    /// Slots of each counter [default: those that the template's function totals, else 20]
+    /// Number of slots of each counter [default: SLOT_COUNT of the template's function, else 20]
     #[arg(long, requires = "count_into", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub slots: Option<u32>,
-    /// The attribute of a slot that holds its count
+    /// The attribute that holds a slot's count
     #[arg(long, value_name = "NAME", default_value = "votes", requires = "count_into")]
     pub count_attribute: String,
-    /// Count every line of a file that was counted before once more, as a load of this name
+    /// Count every line of an already counted file once more, as a load with this name
     #[arg(
         long,
         value_name = "NAME",
@@ -142,31 +143,31 @@ pub struct LoadArguments {
         requires = "count_into"
     )]
     pub load_name: String,
-    /// Where it is written down which files were counted, and how
+    /// Folder of the records of counted files
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/loads", requires = "count_into")]
     pub records: PathBuf,
-    /// Where lines are put aside that cannot be loaded; those of the time before are kept beside it
+    /// File for lines that cannot be loaded; a file of an earlier load is kept under another name
     #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
     pub put_aside: PathBuf,
 }
 
-/// What became of the lines.
+/// The counts of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Lines that are in the table.
+    /// Number of lines that are in the table.
     pub loaded: u64,
-    /// Lines that an earlier run of the same count had counted.
+    /// Number of lines that an earlier run of the same count had counted.
     pub counted_before: u64,
-    /// Lines that were put aside.
+    /// Number of lines that were put aside.
     pub put_aside: u64,
-    /// Where they are, if there are any.
+    /// Their file, if there are any.
     pub put_aside_file: Option<PathBuf>,
 }
 
 /// A line that cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadLine {
-    /// From 1.
+    /// Line number, from 1.
     pub(crate) line: u64,
     pub(crate) reason: String,
     pub(crate) text: String,
@@ -193,10 +194,10 @@ impl LoadReport {
     }
 }
 
-/// Loads a file into the store that the flags name, and says what became of its lines.
+/// Loads a file into the store that the flags name, and reports the counts.
 ///
 /// # Errors
-/// When nothing can be loaded at all: the store, the file or the table is missing, a flag is wrong.
+/// When nothing can be loaded: the store, the file or the table is missing, or a flag is wrong.
 pub async fn run(
     mut arguments: LoadArguments,
     output: Output,
@@ -215,8 +216,8 @@ pub async fn run(
     show(&report.text(&flags, output));
     if report.counted_before > 0 {
         say(&format!(
-            "{} of the file counted before, and were not counted again; --load-name NAME counts every line once more",
-            counted(report.counted_before, "line", "lines")
+            "{} counted by an earlier load and skipped; --load-name NAME counts every line once more",
+            counted(report.counted_before, "line was", "lines were")
         ));
     }
     if report.put_aside == 0 {
@@ -225,7 +226,7 @@ pub async fn run(
     let aside = report.put_aside_file.as_deref().unwrap_or(&flags.put_aside).display();
     say(&format!("error: lines were put aside, with their reasons, in {aside}"));
     if report.loaded == 0 && report.counted_before == 0 {
-        say("error: nothing was loaded: do --format, --types and the columns fit the file?");
+        say("error: nothing was loaded: check that --format, --types and the columns fit the file");
         return Ok(Exit::Failed);
     }
     Ok(Exit::Differences)
@@ -234,7 +235,7 @@ pub async fn run(
 /// Loads a file.
 ///
 /// # Errors
-/// When nothing can be loaded at all: the file or the table is missing, a flag is wrong.
+/// When nothing can be loaded: the file or the table is missing, or a flag is wrong.
 pub async fn load(
     arguments: LoadArguments,
     client: Client,
@@ -243,7 +244,7 @@ pub async fn load(
     let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
     let keys = key_attributes(&client, &arguments.table).await?;
     unused_options::report(&arguments, format, &client).await;
-    // A slot's key is made from other columns; an item's key has to be in the file.
+    // A slot's key is derived from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
     let counting = Counting::from_arguments(&arguments, &keys)?;
@@ -279,17 +280,17 @@ pub async fn load(
     Ok(LoadReport { loaded, counted_before, put_aside, put_aside_file })
 }
 
-/// A run that counts a file, from the check of what earlier runs did to its end.
+/// A counting run, from the check of earlier runs to its end.
 struct CountingRun {
     record: Record,
     folder: PathBuf,
 }
 
 impl CountingRun {
-    /// Writes down that the file is being counted.
+    /// Records that the file is being counted.
     ///
     /// # Errors
-    /// When an earlier run makes this one count lines twice, or the record cannot be kept.
+    /// When this run would count lines of an earlier one again, or the record cannot be written.
     fn begin(
         arguments: &LoadArguments,
         input: &Input,
@@ -312,7 +313,7 @@ impl CountingRun {
         let file = std::path::absolute(&arguments.file).unwrap_or(arguments.file.clone());
         let file = match input {
             Input::Named(_) => file.display().to_string(),
-            // A pipe has other bytes each time, so its name says nothing.
+            // The name of a pipe does not identify its content.
             Input::Kept { .. } => input::STANDARD_INPUT.to_owned(),
         };
         let record = Record::new(into, file, content(input)?, how);
@@ -324,14 +325,14 @@ impl CountingRun {
         Ok(Self { record, folder })
     }
 
-    /// Writes down that every line is counted or put aside.
+    /// Records that every line is counted or put aside.
     ///
     /// # Errors
-    /// When the file is another one by now, or the record cannot be kept.
+    /// When the file has changed meanwhile, or the record cannot be written.
     fn complete(mut self, input: &Input) -> Result<(), String> {
         if content(input)? != self.record.content {
             return Err(format!(
-                "`{}` was changed while it was counted; which of its lines are counted is not known",
+                "`{}` was changed while it was counted, so it is unknown which of its lines are counted",
                 input.name()
             ));
         }
@@ -368,7 +369,7 @@ fn declared_types(
 }
 
 fn progress_bar(bytes: u64) -> ProgressBar {
-    // Hidden by itself when standard error is not a terminal.
+    // indicatif hides it if standard error is not a terminal.
     let bar = ProgressBar::new(bytes);
     if let Ok(style) =
         ProgressStyle::with_template("{bar:30} {percent}%  {bytes}/{total_bytes}  {msg}  ETA {eta}")
@@ -401,7 +402,7 @@ mod tests {
             assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");
         }
         let refused = Format::of_file(Path::new("orders")).unwrap_err();
-        assert!(refused.contains("write --format csv"), "{refused}");
+        assert!(refused.contains("add --format csv"), "{refused}");
     }
 
     #[test]

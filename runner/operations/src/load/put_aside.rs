@@ -1,8 +1,8 @@
 //! The file of lines that could not be loaded.
 //!
-//! Of a count it is the only record of what is not counted, so no load writes over another one's file,
-//! nor into it: what was put aside before is kept under a name of its own, and a file that another load
-//! is still writing is left to it.
+//! For a count it is the only record of uncounted lines, so no load overwrites or appends to the
+//! file of another one. An earlier file is renamed and kept; a file that another load is writing is
+//! left to it.
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{Error, ErrorKind, Result, Write as _};
@@ -15,12 +15,12 @@ use serde_json::json;
 use super::BadLine;
 use client::output::counted;
 
-/// Reasons that are shown on the terminal; all of them are in the file.
+/// Maximum number of reasons that are shown on the terminal; the file has all.
 const REASONS_SHOWN_MAX: u64 = 10;
-/// Files that are kept, or written at the same time, at most.
+/// Maximum number of kept or concurrent files.
 const FILES_MAX: u32 = 10_000;
 
-/// The file, made at the first line.
+/// The file, created at the first line.
 pub(crate) struct PutAside {
     source: PathBuf,
     path: PathBuf,
@@ -57,7 +57,7 @@ impl PutAside {
         self.file.as_mut().map_or(Ok(()), |file| writeln!(file, "{row}"))
     }
 
-    /// Says how many lines are put aside so far, and where; nothing if none are.
+    /// Returns how many lines are put aside so far, and where; empty if none are.
     pub(super) fn reached(&self) -> String {
         match self.count {
             0 => String::new(),
@@ -65,14 +65,14 @@ impl PutAside {
         }
     }
 
-    /// How many lines were put aside, and where, if any were.
+    /// Returns how many lines were put aside, and the file if there is one.
     ///
     /// # Errors
-    /// When they could not be written down.
+    /// When they could not be written.
     pub(super) fn finish(self) -> std::result::Result<(u64, Option<PathBuf>), String> {
         match self.failure {
             Some(error) => Err(format!(
-                "{} could not be loaded and not be put aside in `{}` either: {error}",
+                "{} could not be loaded, nor put aside in `{}`: {error}",
                 counted(self.count, "line", "lines"),
                 self.path.display()
             )),
@@ -81,8 +81,8 @@ impl PutAside {
     }
 }
 
-/// Opens an empty file that nobody else writes: this one, after what it holds was kept beside it, or
-/// one beside it if another load is writing this one.
+/// Opens an empty file for this load alone: this one, after its content was kept under another
+/// name, or another one if another load is writing this one.
 fn open(path: &Path) -> Result<(PathBuf, File)> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -92,15 +92,15 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             1 => path.to_owned(),
             number => path.with_extension(format!("{number}.ndjson")),
         };
-        // Two loads that begin at the same time make one file, which one of them locks.
+        // Concurrent loads create the same file, and one of them locks it.
         let file = OpenOptions::new().append(true).create(true).open(&path)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => continue,
-            // On a file system without locks, nobody knows of two loads at the same time.
+            // Without locks in the file system, concurrent loads are not detected.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         if !stands_at(&file, &path)? {
-            // Another load was quicker, and has kept it beside the one that it writes.
+            // Another load was faster and has renamed it.
             continue;
         }
         if file.metadata()?.len() == 0 {
@@ -109,7 +109,7 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
         keep(&path)?;
         let file = OpenOptions::new().append(true).create_new(true).open(&path);
         match file {
-            // Else another load was quicker.
+            // Otherwise another load was faster.
             Ok(file) if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => {
                 return Ok((path, file));
             }
@@ -118,10 +118,10 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "all names beside it are taken"))
+    Err(Error::new(ErrorKind::AlreadyExists, "all its alternative names are taken"))
 }
 
-/// Whether a file that was opened is still the one of its name.
+/// Returns true if an open file still has this name.
 fn stands_at(file: &File, path: &Path) -> Result<bool> {
     let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {
@@ -131,24 +131,27 @@ fn stands_at(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Gives what was put aside before a name that no other file has.
+/// Renames the file of an earlier load to an unused name.
 fn keep(path: &Path) -> Result<()> {
     for number in 1..=FILES_MAX {
         let kept = match number {
             1 => path.with_extension("before.ndjson"),
             number => path.with_extension(format!("before-{number}.ndjson")),
         };
-        // The name is taken first, so that two that keep a file do not choose the same one.
+        // The name is reserved first, so that concurrent loads choose different ones.
         match OpenOptions::new().write(true).create_new(true).open(&kept) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(error),
         }
         std::fs::rename(path, &kept)?;
-        tracing::warn!("lines put aside before are now in {}", kept.display());
+        tracing::warn!("lines put aside by an earlier load are now in {}", kept.display());
         return Ok(());
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "too many files of lines put aside before are kept"))
+    Err(Error::new(
+        ErrorKind::AlreadyExists,
+        "too many files of earlier loads are kept: remove some",
+    ))
 }
 
 #[cfg(test)]

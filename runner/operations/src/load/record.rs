@@ -1,8 +1,8 @@
-//! What is remembered of a counting load beside the store: which file was counted, and how.
+//! The local record of a counting load: which file was counted, and how.
 //!
-//! The store refuses a line of the same file twice (see `mark`). It cannot know that a file was
-//! changed after its load was interrupted, or that the lines were counted in other slots: the record
-//! of the earlier run in `.weir/loads` does, and the second run is refused before it counts anything.
+//! The store rejects a line of the same file twice (see `mark`). It cannot detect that a file was
+//! changed after its load was interrupted, or that lines were counted in other slots. The record in
+//! `.weir/loads` can, and the second run is refused before it counts anything.
 
 use std::io::{Error, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ const SCHEMA: &str = "weir.counting-load/v1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     schema: String,
-    /// The store, the table, the counting attribute and the load's name: another one is another load.
+    /// The store, table, count attribute and load name; another destination is another load.
     pub(super) into: Destination,
     /// The file's path; `-` for standard input.
     pub(super) file: String,
     pub(super) content: String,
     pub(super) how: How,
-    /// Whether it came to its end.
+    /// Whether the load is complete.
     pub(super) is_complete: bool,
 }
 
-/// Where lines are counted, under which name.
+/// Where lines are counted, and under which load name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Destination {
     pub(super) endpoint: String,
@@ -36,7 +36,7 @@ pub(super) struct Destination {
     pub(super) name: String,
 }
 
-/// Which slot a line is counted in, and which place it has.
+/// How a line's slot and place are determined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct How {
     pub(super) counter: String,
@@ -47,7 +47,7 @@ pub(super) struct How {
 }
 
 impl How {
-    /// The first flag that differs, as it was before and as it is now.
+    /// Returns the first flag that differs, with its earlier and its current value.
     fn difference(&self, now: &Self) -> Option<(&'static str, String, String)> {
         let none = || "none".to_owned();
         let pairs = [
@@ -70,13 +70,13 @@ impl Record {
         Self { schema: SCHEMA.to_owned(), into, file, content, how, is_complete: false }
     }
 
-    /// The attribute of the slots that says which lines are counted.
+    /// Returns the attribute of the slots that marks counted lines.
     pub(super) fn mark(&self) -> String {
         let Destination { count_attribute, name, .. } = &self.into;
         super::mark::attribute(&self.content, count_attribute, name)
     }
 
-    /// Where it is kept. Whatever comes on standard input is a file of its own.
+    /// Returns the path of the record. Each input from standard input has its own.
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
         let Destination { endpoint, table, count_attribute, name } = &self.into;
         let content = if self.file == super::input::STANDARD_INPUT { &self.content } else { "" };
@@ -84,10 +84,10 @@ impl Record {
         folder.join(format!("{hash:032x}.json"))
     }
 
-    /// Reads the record of the earlier load of the file, if there is one.
+    /// Reads the record of an earlier load of the file, if there is one.
     ///
     /// # Errors
-    /// When there is one that cannot be read.
+    /// When a record exists and cannot be read.
     pub(super) fn earlier(&self, folder: &Path) -> Result<Option<Self>, String> {
         let path = self.path(folder);
         let text = match std::fs::read(&path) {
@@ -102,29 +102,29 @@ impl Record {
         }
     }
 
-    /// Refuses a load that would count lines again that the earlier one has counted.
+    /// Refuses a load that would count lines again.
     ///
     /// # Errors
-    /// Why, and what to do instead.
+    /// The reason, and what to do instead.
     pub(super) fn check_after(&self, earlier: &Self) -> Result<(), String> {
         let file = &self.file;
         if earlier.content != self.content {
             return match earlier.is_complete {
                 true => Ok(()),
                 false => Err(format!(
-                    "`{file}` was changed after a load of it was interrupted: lines of it are counted already, and would be counted twice; put the earlier file in its place and load that to its end, or write --load-name NAME to count every line of the changed file as well"
+                    "`{file}` was changed after a load of it was interrupted: some of its lines are counted already, and would be counted twice; restore the earlier file and load it to its end, or add --load-name NAME to count every line of the changed file too"
                 )),
             };
         }
         match earlier.how.difference(&self.how) {
             None => Ok(()),
             Some((flag, before, now)) => Err(format!(
-                "`{file}` was counted with {flag} `{before}`, and lines that are counted in other slots would be counted twice with `{now}`; write {flag} as before, or --load-name NAME to count every line again"
+                "`{file}` was counted with {flag} `{before}`; with `{now}` lines would be counted twice, in other slots; use the earlier {flag}, or add --load-name NAME to count every line again"
             )),
         }
     }
 
-    /// Writes it down; a reader finds the whole of it, or what was there before.
+    /// Writes the record atomically.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -143,7 +143,7 @@ impl Record {
 
 fn unread(path: &Path, why: &dyn std::fmt::Display) -> String {
     format!(
-        "cannot read `{}`, which says what an earlier load has counted: {why}; remove it if that load is known to be complete",
+        "cannot read the record of an earlier load `{}`: {why}; remove it if that load is complete",
         path.display()
     )
 }

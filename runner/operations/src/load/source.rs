@@ -1,6 +1,6 @@
-//! Reading a file line by line as rows, with their line numbers.
+//! Reads a file line by line as rows with line numbers.
 //!
-//! A bad line is a value here, not an error: the reader goes on behind it.
+//! A bad line is a value, not an error: the reader continues after it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -13,14 +13,14 @@ use super::{BadLine, Format, csv_file, json_rows};
 /// One line of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// From 1; for a JSON array, the position in the array.
+    /// Line number from 1; in a JSON array, the position in the array.
     pub(crate) line: u64,
-    /// The line as it stands, for putting aside.
+    /// The original line, for putting aside.
     pub(crate) text: String,
     pub(crate) item: Item,
 }
 
-/// Bytes of one line at most: an item of 400 KB, written wide.
+/// Maximum length of a line in bytes: an item of 400 KB in a verbose encoding.
 pub(super) const LINE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// An open file.
@@ -31,8 +31,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens a file and looks at its beginning; types that are not declared are inferred from the
-    /// whole of a CSV file.
+    /// Opens a file and reads its header; undeclared types are inferred from the whole CSV file.
     pub(super) fn open(
         input: &Input,
         format: Format,
@@ -51,12 +50,12 @@ impl Source {
         Ok(Self { rows, bytes, columns })
     }
 
-    /// The columns, if the file says them before its first line.
+    /// Returns the columns, if the file has a header.
     pub(crate) fn columns(&self) -> Option<&[String]> {
         self.columns.as_deref()
     }
 
-    /// Size of the file.
+    /// Returns the size of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -70,7 +69,7 @@ impl Iterator for Source {
     }
 }
 
-/// Lines with their numbers; empty ones are left out.
+/// Returns lines with their numbers, without empty ones.
 pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
     let mut reader = BufReader::new(file);
     let mut number = 0;
@@ -95,7 +94,7 @@ pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String),
     })
 }
 
-/// The text of a value as it would stand in a key of our own making.
+/// Returns the text of a value within a key that is built from columns.
 pub(crate) fn value_text(value: &AttributeValue) -> String {
     let mut out = String::new();
     model::json::write_attribute_value(&mut out, value);

@@ -1,6 +1,6 @@
-//! From the texts of a file to attribute values: declared types, inferred types, plain JSON.
+//! Converts the texts of a file into attribute values: declared types, inferred types, plain JSON.
 //!
-//! No number passes through a floating-point type: its text becomes a decimal number directly.
+//! Numbers are never converted to floating point: their text becomes a decimal number directly.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use model::{AttributeType, AttributeValue, Item, Number};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Nesting that plain JSON may have: as deep as an item's, and one for the item.
+/// Maximum nesting of plain JSON: that of an item, and one for the item itself.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 
-/// Reads a CSV text as a value of a type.
+/// Parses a CSV text as a value of a type.
 pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<AttributeValue, String> {
     match attribute_type {
         AttributeType::N => {
@@ -33,8 +33,8 @@ pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<Attribu
     }
 }
 
-/// Whether a text may be stored as a number and come back as it was written: no leading zeros
-/// (postal codes, telephone numbers), no plus sign, no exponent.
+/// Returns true if a number keeps its text when it is stored and read: no leading zeros (postal
+/// codes, telephone numbers), no plus sign, no exponent.
 pub(crate) fn is_plain_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let leading_zero = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
@@ -42,7 +42,7 @@ pub(crate) fn is_plain_number(text: &str) -> bool {
     plain && !leading_zero && !digits.starts_with('.') && text.parse::<Number>().is_ok()
 }
 
-/// Reads a plain JSON object as an item: strings S, numbers N, arrays L, objects M.
+/// Parses a plain JSON object as an item: strings S, numbers N, arrays L, objects M.
 pub(crate) fn item_from_plain_json(text: &str) -> Result<Item, String> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
@@ -52,7 +52,7 @@ pub(crate) fn item_from_plain_json(text: &str) -> Result<Item, String> {
     }
 }
 
-/// The members of an object in the order of the text, two of one name as well.
+/// The members of an object in text order, including duplicates.
 pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {

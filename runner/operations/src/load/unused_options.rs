@@ -1,5 +1,5 @@
-//! Options of `weir load` that have no effect on the file or the table at hand: they are reported before
-//! anything is loaded.
+//! Reports options of `weir load` that have no effect on this file or table, before anything is
+//! loaded.
 
 use aws_sdk_dynamodb::Client;
 
@@ -13,21 +13,21 @@ pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &C
     }
     let Some(attribute) = &arguments.ttl_attribute else { return };
     let table = &arguments.table;
-    // A store that cannot say what its TTL is loads the file all the same.
+    // A store that cannot describe its TTL still loads the file.
     let Ok(found) = ttl_attribute(client, table).await else { return };
     let reason = match found {
         Some(found) if found == *attribute => return,
-        Some(found) => format!("the TTL of `{table}` looks at `{found}`, not at `{attribute}`"),
+        Some(found) => format!("the TTL of `{table}` uses `{found}`, not `{attribute}`"),
         None => format!("the TTL of `{table}` is off, so nothing expires"),
     };
     say(&format!("warning: --expires-in has no effect on when items expire: {reason}"));
 }
 
-/// The options that a file of this format makes useless, and why.
+/// Returns the options that have no effect on a file of this format, and why.
 fn of_file(arguments: &LoadArguments, format: Format) -> Vec<(&'static str, &'static str)> {
     let of_csv = [("--types", !arguments.types.is_empty()), ("--null", arguments.null.is_some())];
     let unused = of_csv.into_iter().filter(|(_, is_given)| *is_given && format != Format::Csv);
-    unused.map(|(option, _)| (option, "it is for CSV, and JSON says what a value is")).collect()
+    unused.map(|(option, _)| (option, "it applies to CSV only: JSON values have types")).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! `pause`, `resume`, `throttle` and `abort`: verbs that change how a migration goes on, and switch nothing.
+//! `pause`, `resume`, `throttle` and `abort`: verbs that change a running migration without
+//! switching sides.
 
 use control::verbs::{Answer, Verb, answer, left_by_abort};
 use control::{Expect, Move, Side, State};
@@ -14,7 +15,7 @@ use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 use client::output::{self, counted, say};
 
-/// What a verb does to a migration; refused where it does nothing.
+/// Returns the plan and the effect of a verb in the current phase.
 async fn allowed(
     context: &Context,
     name: &str,
@@ -32,12 +33,12 @@ pub(crate) async fn pause(context: &Context, name: &str) -> Result<Exit> {
     let state = context.state(name).await?;
     let (plan, _) = allowed(context, name, Verb::Pause, &state).await?;
     if state.paused {
-        say(&format!("`{name}` is paused already"));
+        say(&format!("`{name}` is already paused"));
         return Ok(Exit::Done);
     }
     context.make(name, Guard::default(), &Move::Pause(plan.kind)).await?;
-    say(&format!("`{name}` is paused: nothing more is copied, the stream is still followed"));
-    output::next(&[(&format!("weir migrate resume {name}"), "go on")]);
+    say(&format!("`{name}` is paused: the backfill has stopped, changes are still applied"));
+    output::next(&[(&format!("weir migrate resume {name}"), "resume the backfill")]);
     Ok(Exit::Done)
 }
 
@@ -46,12 +47,12 @@ pub(crate) async fn resume(context: &Context, name: &str) -> Result<Exit> {
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
     if !state.paused {
         workers::wake(context, name).await?;
-        say(&format!("`{name}` is not paused; workers were told of its open segments again"));
+        say(&format!("`{name}` is not paused; workers were notified of its open segments again"));
         return Ok(Exit::Done);
     }
     context.make(name, Guard::default(), &Move::Resume(plan.kind)).await?;
     workers::wake(context, name).await?;
-    say(&format!("`{name}` goes on"));
+    say(&format!("`{name}` resumes"));
     Ok(Exit::Done)
 }
 
@@ -61,9 +62,9 @@ pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result
     let set = |state: &mut State| std::mem::replace(&mut state.rate, rate) != rate;
     context.control.change(State::new(name), set).await?;
     say(&match rate {
-        0 => format!("the backfill of `{name}` reads as fast as it can"),
+        0 => format!("the backfill of `{name}` has no rate limit"),
         rate => format!(
-            "the backfill of `{name}` reads at most {} per second, all workers together",
+            "the backfill of `{name}` reads at most {} per second, over all workers",
             counted(rate, "item", "items")
         ),
     });
@@ -80,12 +81,12 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         answer => answer == Answer::Already,
     };
     if is_already {
-        say(&format!("`{name}` is aborted already"));
+        say(&format!("`{name}` is already aborted"));
     }
     if dry_run {
         if !is_already {
             let left = left_by_abort(kind);
-            say(&format!("`{name}` would no longer follow the stream, and no longer copy; {left}"));
+            say(&format!("`{name}` would stop applying changes and copying; {left}"));
         }
         return Ok(Exit::Done);
     }
@@ -94,21 +95,21 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         verb_hooks::before(context, "abort", name).await?;
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
     }
-    // Whoever aborted it may have died here; and a cut-over may have been holding writers up.
+    // The abort may have died after its move, and a cut-over may still be blocking writers.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;
     let opened = |state: &mut State| state.held_at.take().is_some();
     context.control.change_state(name, expect, opened).await?;
     if touches {
-        // Each segment is read once more, which is begun here.
+        // Workers read each segment once more to remove marks.
         backfill::advance(context, name).await?;
     }
     if is_already {
         return Ok(Exit::Done);
     }
     if touches {
-        say(&format!("workers take the last marks off; `weir migrate work {name}` if none run"));
+        say(&format!("workers remove the last marks; run `weir migrate work {name}` if none run"));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));
     Ok(Exit::Done)

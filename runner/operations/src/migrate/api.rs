@@ -1,4 +1,4 @@
-//! A migration that a program runs without the command line, as `weir demo` does.
+//! Runs a migration for a program without the command line, such as `weir demo`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::migrate::report::backfill::advance;
 use crate::migrate::start::begin;
 use crate::migrate::switch::{differences, verify};
 
-/// Begins a migration whose plan was checked.
+/// Begins a migration with a checked plan.
 ///
 /// # Errors
 /// When the control table cannot be written.
@@ -20,7 +20,7 @@ pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
     begin::begin(context, plan, rate).await
 }
 
-/// The phase of a migration, and how many items its backfill has read.
+/// Returns the phase of a migration, and how many items its backfill has read.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -29,17 +29,18 @@ pub async fn phase(context: &Context, name: &str) -> Result<(String, u64)> {
     Ok((state.phase.as_str().to_owned(), progress.count("read")))
 }
 
-/// Compares sources and targets; gives the number of differences.
+/// Compares sources and targets; returns the number of differences.
 ///
 /// # Errors
-/// When that is not done in time.
+/// When the comparison is not complete within `limit`.
 pub async fn differences(context: &Context, name: &str, limit: Duration) -> Result<u64> {
     let found = verify::compare(context, name, limit).await?;
-    let found = found.ok_or_else(|| format!("not compared after {} s", limit.as_secs()))?;
+    let found = found
+        .ok_or_else(|| format!("the comparison is not complete after {} s", limit.as_secs()))?;
     Ok(differences::differences(&found))
 }
 
-/// Every item of a table, as readers see it.
+/// Returns every item of a table as readers see it.
 ///
 /// # Errors
 /// When it cannot be read.

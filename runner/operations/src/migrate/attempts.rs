@@ -1,35 +1,33 @@
-//! Writes that came to nothing and may be made again: others wrote the same entry, or DynamoDB
-//! throttles.
+//! Retries of writes that had no effect: another writer changed the entry, or DynamoDB throttled.
 //!
-//! Both are answers that nothing was written. How often, and after which pauses, [`contention`]
-//! says.
+//! In both cases nothing was written. [`contention`] defines the number of attempts and the pauses.
 //!
 //! [`contention`]: client::contention
 
 use crate::migrate::failure::{Failure, Result};
 use client::contention::{Attempts, Undone};
 
-/// What became of a write that is made whole or not at all.
+/// The result of an atomic write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Done,
-    /// Nothing was written, because others write there: what is written has to follow from what
-    /// stands there now.
+    /// Nothing was written, because another process changed the entry: read it and decide again.
     Changed,
-    /// Nothing was written, because DynamoDB takes no more at the moment; and its words.
+    /// Nothing was written, because DynamoDB throttled; its message.
     Throttled(String),
 }
 
-/// Waits until the next attempt, after one that came to nothing. `what` is to be written, for people.
+/// Waits before the next attempt after one without effect. `what` describes the entry.
 ///
 /// # Errors
-/// When there were enough of them.
+/// When the attempts are used up.
 pub(crate) async fn pause(attempts: &mut Attempts, written: Written, what: &str) -> Result<()> {
     let (why, words) = match written {
         Written::Done => return Ok(()),
-        Written::Changed => {
-            (Undone::Changed, format!("others change {what} all the time; try again"))
-        }
+        Written::Changed => (
+            Undone::Changed,
+            format!("other processes keep changing {what}; run the command again"),
+        ),
         Written::Throttled(words) => (Undone::Throttled, words),
     };
     if attempts.after(why).await { Ok(()) } else { Err(Failure::Retry(words)) }

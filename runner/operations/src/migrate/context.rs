@@ -1,4 +1,4 @@
-//! What every verb of `weir migrate` needs: the store, the control table, and how it prints.
+//! The context of every verb of `weir migrate`: the store, the control table, and the output.
 
 use std::time::Duration;
 
@@ -12,23 +12,24 @@ use client::endpoint;
 use client::output::Output;
 use client::retries::Absence;
 
-/// How often a waiting verb looks.
+/// Interval of checks while a verb waits.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// How long an answer of the store may take before it is asked again: writers may be held up meanwhile.
+/// Timeout of a request to the store before it is retried; short, because writers may be blocked
+/// meanwhile.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// What every verb needs.
+/// The context of a verb.
 pub struct Context {
     pub(crate) endpoint: String,
     pub(crate) control: Control,
     pub(crate) output: Output,
-    /// Whether somebody answers.
+    /// How long the store may be unreachable.
     pub(crate) absence: Absence,
     pub(crate) hooks: Hooks,
 }
 
 impl Context {
-    /// A context for a store whose address is known.
+    /// Returns a context for a store with a known address.
     #[must_use]
     pub fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
         let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
@@ -45,28 +46,26 @@ impl Context {
         self.control.ensure().await
     }
 
-    /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
+    /// Returns the time of stream records in seconds since 1970: the local store's clock, or
     /// DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
         endpoint::store_seconds(&self.endpoint, &self.control.client).await
     }
 
-    /// The state of a migration.
+    /// Returns the state of a migration.
     pub(crate) async fn state(&self, name: &str) -> Result<State> {
         let state = self.control.get(name, State::NAME).await?;
         state.ok_or_else(|| {
-            Failure::Fatal(format!(
-                "there is no migration `{name}`; `weir migrate list` shows those that there are"
-            ))
+            Failure::Fatal(format!("unknown migration `{name}`; `weir migrate list` lists all"))
         })
     }
 
-    /// The tasks of a run.
+    /// Returns the tasks of a run.
     pub(crate) async fn tasks_of(&self, name: &str, run: u64) -> Result<Vec<Task>> {
         self.control.list(name, &Task::prefix_of(run)).await
     }
 
-    /// The tasks of all runs.
+    /// Returns the tasks of all runs.
     pub(crate) async fn tasks(&self, name: &str) -> Result<Vec<Task>> {
         self.control.list(name, Task::PREFIX).await
     }
@@ -74,12 +73,13 @@ impl Context {
     /// Makes a move of a migration, in its state and its journal.
     ///
     /// # Errors
-    /// When its state is not what the move and `guard` expect, or the table cannot be read or written.
+    /// When the state differs from what the move and `guard` expect, or the table cannot be read or
+    /// written.
     pub(crate) async fn make(&self, name: &str, guard: Guard<'_>, it: &Move) -> Result<State> {
         self.control.make(name, guard, it, self.now().await).await
     }
 
-    /// The plan of a migration.
+    /// Returns the plan of a migration, and its fingerprint.
     pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String)> {
         let entry: Option<PlanEntry> = self.control.get(name, PlanEntry::NAME).await?;
         let Some(PlanEntry { plan: json, .. }) = entry else {

@@ -1,9 +1,8 @@
-//! The control table as the command line reads and writes it.
+//! Reads and writes the control table for the command line.
 //!
-//! Every change is guarded by the entry's revision. What moves a migration on (its phase, its route,
-//! whether it is active) is written in one transaction with a check of its state: two commands cannot
-//! both move it, and a slow one cannot move what another has moved since. What the entries are, the crate
-//! `control` says.
+//! Every change is conditional on the entry's revision. A change of a migration's phase, route or
+//! activity is one transaction with a check of its state, so two commands cannot both move a
+//! migration, and a slow one cannot override a later one. The crate `control` defines the entries.
 
 use std::collections::HashMap;
 
@@ -31,22 +30,22 @@ pub(crate) struct Control {
     pub(crate) table: String,
 }
 
-/// Who may make a move, beyond the phases in which it may begin.
+/// Who may make a move, besides the phases in which it is allowed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard<'g> {
-    /// Who must hold the migration, if somebody must.
+    /// The required holder of the migration, if any.
     pub(crate) holder: Option<&'g str>,
-    /// The run of tasks that must be the last one, if that matters.
+    /// The required last run of tasks, if any.
     pub(crate) run: Option<u64>,
 }
 
 impl<'g> Guard<'g> {
-    /// For whoever holds the migration by this name.
+    /// Requires that this holder still has the migration.
     pub(crate) fn held(holder: &'g str) -> Self {
         Self { holder: Some(holder), run: None }
     }
 
-    /// For whoever has the result of this run.
+    /// Requires that this run is still the last one.
     pub(crate) fn of_run(run: u64) -> Self {
         Self { holder: None, run: Some(run) }
     }
@@ -62,13 +61,14 @@ impl Control {
         answer.item.map(decoded).transpose()
     }
 
-    /// Reads the state of a migration; the one of a migration that was not started if there is none.
+    /// Reads the state of a migration; without one, returns that of a migration that was not
+    /// started.
     pub(crate) async fn state(&self, migration: &str) -> Result<State> {
         let state = self.get(migration, State::NAME).await?;
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads the route of a migration; none before it is started.
+    /// Reads the route of a migration; `None` before it is started.
     pub(crate) async fn route(&self, migration: &str) -> Result<Option<Route>> {
         self.get(migration, Route::NAME).await
     }
@@ -78,7 +78,7 @@ impl Control {
         Ok(self.get(control::SHARED, Active::NAME).await?.unwrap_or_default())
     }
 
-    /// Reads the entries of a partition whose names begin with `prefix`.
+    /// Reads the entries of a partition with a name prefix.
     pub(crate) async fn list<E: Entry>(&self, partition: &str, prefix: &str) -> Result<Vec<E>> {
         let mut pages = self
             .client
@@ -100,8 +100,7 @@ impl Control {
         Ok(entries)
     }
 
-    /// Reads the states of all migrations; none while there is no control table, which the first one
-    /// makes.
+    /// Reads the states of all migrations; none if the control table does not exist yet.
     pub(crate) async fn states(&self) -> Result<Vec<State>> {
         let mut pages = self
             .client
@@ -127,16 +126,15 @@ impl Control {
         Ok(states)
     }
 
-    /// Writes an entry, whatever stands there.
+    /// Writes an entry unconditionally.
     pub(crate) async fn put<E: Entry>(&self, entry: &E) -> Result<()> {
         let request = self.client.put_item().table_name(&self.table);
         let sent = request.set_item(Some(encoded(entry)?)).send().await;
         sent.map(drop).map_err(|error| Failure::of_request(&what(entry), &error))
     }
 
-    /// Writes an entry if its revision is still the one that it carries, one revision later.
-    /// Returns whether it was. Where a transaction writes at the moment, or DynamoDB throttles, it is
-    /// tried again.
+    /// Writes an entry with the next revision, if its revision is unchanged; returns whether it
+    /// did. It retries if a transaction is in conflict or DynamoDB throttles.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -163,8 +161,8 @@ impl Control {
         }
     }
 
-    /// Changes an entry, again if others change it in between. `absent` is what is changed if there is
-    /// none. `change` returns `false` when there is nothing to change.
+    /// Changes an entry, and retries if other processes change it. `absent` is used if there is
+    /// none. `change` returns `false` if nothing has to change.
     pub(crate) async fn change<E: Revised>(
         &self,
         absent: E,
@@ -183,17 +181,16 @@ impl Control {
         }
     }
 
-    /// The entry that has the place of `absent`, or `absent` itself.
+    /// Returns the entry with the key of `absent`, or `absent` itself.
     async fn found<E: Entry>(&self, absent: &E) -> Result<E> {
         let found = self.get(&absent.partition(), &absent.name()).await?;
         Ok(found.unwrap_or_else(|| absent.clone()))
     }
 
-    /// Changes an entry as long as the state of a migration is what is expected: one transaction checks
-    /// both.
+    /// Changes an entry in one transaction with a check of the migration's state.
     ///
     /// # Errors
-    /// When the state is not what is expected, or the table cannot be read or written.
+    /// When the state is not the expected one, or the table cannot be read or written.
     async fn change_guarded<E: Revised>(
         &self,
         migration: &str,
@@ -217,18 +214,18 @@ impl Control {
         }
     }
 
-    /// The state of a migration, if it is what is expected.
+    /// Returns the state of a migration, if it is the expected one.
     async fn expected(&self, migration: &str, expect: Expect<'_>) -> Result<State> {
         let state = self.state(migration).await?;
         checked(expect, &state)?;
         Ok(state)
     }
 
-    /// Adds entries that are not there, all of them or none, if the state of a migration is what is
-    /// expected.
+    /// Adds entries that do not exist yet, all or none, if the migration's state is the expected
+    /// one.
     ///
     /// # Errors
-    /// When the state is not what is expected, or the table cannot be read or written.
+    /// When the state is not the expected one, or the table cannot be read or written.
     pub(crate) async fn add<E: Revised>(
         &self,
         migration: &str,
@@ -243,7 +240,7 @@ impl Control {
         self.transact(&self.table, items).await
     }
 
-    /// The put of an entry whose revision is one later than the one that it replaces.
+    /// Returns the put of an entry, on the condition that its revision is unchanged.
     fn put_of<E: Revised>(&self, entry: &E) -> Result<TransactWriteItem> {
         let revision = entry.revision().saturating_sub(1);
         let put = Put::builder().table_name(&self.table).set_item(Some(encoded(entry)?));
@@ -259,11 +256,11 @@ impl Control {
         Ok(TransactWriteItem::builder().put(put).build())
     }
 
-    /// Puts an item of another table if the state of a migration is what is expected, both by one
-    /// transaction. Returns whether it was put, and not changed by others.
+    /// Puts an item of another table in one transaction with a check of the migration's state.
+    /// Returns false if another writer changed the item.
     ///
     /// # Errors
-    /// When the state is not what is expected, or a table cannot be read or written.
+    /// When the state is not the expected one, or a table cannot be read or written.
     pub(crate) async fn put_elsewhere(
         &self,
         migration: &str,
@@ -284,7 +281,7 @@ impl Control {
         }
     }
 
-    /// The check that a state is still the one that was read.
+    /// Returns the condition check that a state is unchanged.
     fn unmoved(&self, state: &State) -> Result<TransactWriteItem> {
         let check = ConditionCheck::builder().table_name(&self.table);
         let check = check.key(PARTITION_KEY, s(&state.partition())).key(SORT_KEY, s(&state.name()));
@@ -300,7 +297,7 @@ impl Control {
         Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 
-    /// Writes all of it or nothing. `table` is named when it cannot be.
+    /// Writes all items or none. `table` is named in errors.
     async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<Written> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(Written::Done) };
@@ -321,7 +318,7 @@ impl Control {
         let reasons = canceled.cancellation_reasons().iter();
         let mut codes = reasons.filter_map(|reason| Some((reason.code()?, reason)));
         let words = |reason: &CancellationReason| {
-            let words = reason.message().or(reason.code()).unwrap_or("it does not say why");
+            let words = reason.message().or(reason.code()).unwrap_or("no reason given");
             format!("`{table}` cannot be written: {words}")
         };
         let is_told = |code: &str| others.contains(&code) || is_throttle(code);
@@ -334,7 +331,7 @@ impl Control {
         })
     }
 
-    /// Makes functions follow a migration, or no longer follow it.
+    /// Makes functions follow a migration, or stop following it.
     pub(crate) async fn set_active(
         &self,
         migration: &str,
@@ -352,11 +349,11 @@ impl Control {
         .map(drop)
     }
 
-    /// Makes a move: writes the state and its journal line, both or nothing. A migration that ends is no
-    /// longer followed by the same write. `now` is the store's time.
+    /// Makes a move: writes the state and its journal line in one transaction, which also
+    /// deactivates a migration that ends. `now` is the store's time.
     ///
     /// # Errors
-    /// When its state is not what is expected, or the table cannot be read or written.
+    /// When the state is not the expected one, or the table cannot be read or written.
     pub(crate) async fn make(
         &self,
         migration: &str,
@@ -369,8 +366,8 @@ impl Control {
         self.make_with(migration, guard, it, now, is_end.then_some(leave)).await
     }
 
-    /// The same, with a change of the active migrations in the same transaction. `active` returns whether
-    /// it changes them, or why the move must not be made.
+    /// Makes a move and changes the active migrations in the same transaction. `active` returns
+    /// whether it changes them, or why the move must not be made.
     ///
     /// # Errors
     /// As above, and what `active` returns.
@@ -388,7 +385,7 @@ impl Control {
         loop {
             let mut state = self.state(migration).await?;
             if tried.as_ref() == Some(&state) {
-                // A request whose answer was late had written it.
+                // An earlier attempt whose response was lost has written it.
                 return Ok(state);
             }
             checked(expect, &state)?;
@@ -422,10 +419,10 @@ impl Control {
         }
     }
 
-    /// Changes the state of a migration, without its phase, as long as it is what is expected.
+    /// Changes the state of a migration, but not its phase, if it is the expected one.
     ///
     /// # Errors
-    /// When it is not, or the table cannot be read or written.
+    /// When the state is not the expected one, or the table cannot be read or written.
     pub(crate) async fn change_state(
         &self,
         migration: &str,
@@ -442,8 +439,8 @@ impl Control {
         broken.map(|()| state)
     }
 
-    /// Opens, moves or closes the route of a migration. Returns its epoch, which grows with each change
-    /// and never goes back.
+    /// Opens, moves or closes the route of a migration. Returns its epoch, which grows with each
+    /// change.
     pub(crate) async fn set_route(
         &self,
         migration: &str,
@@ -463,12 +460,12 @@ impl Control {
 /// Checks a state.
 ///
 /// # Errors
-/// Why it is not what is expected, for people.
+/// Why it is not the expected one.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }
 
-/// An entry, for people.
+/// Describes an entry for messages.
 fn what(entry: &impl Entry) -> String {
     format!("`{}` of `{}`", entry.name(), entry.partition())
 }

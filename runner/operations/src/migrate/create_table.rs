@@ -1,4 +1,4 @@
-//! Making the control table, where no template has made it.
+//! Creates the control table if no template has created it.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,14 @@ use crate::migrate::control_table::Control;
 use crate::migrate::failure::{Failure, Result, fatal};
 use client::endpoint;
 
-/// How long is waited for a control table that is being made; on AWS that takes some seconds.
+/// How long a new control table may take to become active; on AWS that takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
 impl Control {
-    /// Why a control table that is missing is not made. On AWS the functions follow the one that the
-    /// stack has, and one that is made because a name was mistyped costs money and wakes nobody.
+    /// Returns why a missing control table is not created. On AWS the functions follow that of the
+    /// stack; a table that is created because of a typing error costs money, and no function
+    /// follows it.
     pub(crate) async fn missing(
         &self,
         endpoint: &str,
@@ -27,12 +28,12 @@ impl Control {
             return Ok(None);
         }
         Ok(Some(format!(
-            "there is no control table `{}` at `{endpoint}`: name that of the stack, its output ControlTableName, with --control-table; or say --create-control-table, and let local workers follow it (--local-workers), as no function does",
+            "no control table `{}` at `{endpoint}`: name the stack's (output ControlTableName) with --control-table; or create one with --create-control-table and follow it with --local-workers, because no function does",
             self.table
         )))
     }
 
-    /// Makes the table if it is not there, and waits until it can be written.
+    /// Creates the table if it does not exist, and waits until it can be written.
     pub(crate) async fn ensure(&self) -> Result<()> {
         if self.status().await?.is_none() {
             self.create().await?;
@@ -41,7 +42,7 @@ impl Control {
         while self.status().await? != Some(TableStatus::Active) {
             if begun.elapsed() > MADE_LIMIT {
                 return Err(fatal!(
-                    "the control table `{}` is not active after {} s; say this again when it is",
+                    "the control table `{}` is not active after {} s; run the command again when it is",
                     self.table,
                     MADE_LIMIT.as_secs()
                 ));
@@ -51,7 +52,7 @@ impl Control {
         Ok(())
     }
 
-    /// The table's status; none if there is no such table.
+    /// Returns the table's status; `None` if the table does not exist.
     async fn status(&self) -> Result<Option<TableStatus>> {
         match self.client.describe_table().table_name(&self.table).send().await {
             Ok(answer) => Ok(answer.table.and_then(|table| table.table_status)),
@@ -102,7 +103,7 @@ impl Control {
             .send()
             .await;
         match created {
-            // Somebody else makes it at the same time.
+            // Another process creates it at the same time.
             Err(error)
                 if error
                     .as_service_error()
@@ -110,14 +111,14 @@ impl Control {
             {
                 Ok(())
             }
-            created => created
-                .map(drop)
-                .map_err(|error| Failure::of_request("the control table cannot be made", &error)),
+            created => created.map(drop).map_err(|error| {
+                Failure::of_request("the control table cannot be created", &error)
+            }),
         }
     }
 }
 
-/// Whether a control table may be made: a local store has nothing that follows another one.
+/// Returns true if a control table may be created: functions of a local store follow no other one.
 fn may_make(endpoint: &str, is_asked_for: bool) -> bool {
     is_asked_for || !endpoint::is_on_aws(endpoint)
 }

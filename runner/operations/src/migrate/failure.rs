@@ -1,4 +1,4 @@
-//! Why a verb of a migration did not do what it was asked for, named by what its caller must do.
+//! Why a verb of a migration failed, named by what its caller must do.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use control::Broken;
@@ -9,13 +9,13 @@ use client::sdk_error::{error_text, is_not_found, is_throttle};
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done. The same may succeed a moment later: DynamoDB throttles, or others write.
+    /// Nothing was done. A retry may succeed soon: DynamoDB throttled, or other processes wrote.
     #[error("{0}")]
     Retry(String),
-    /// Nothing was done, and nothing is until somebody changes what the text names.
+    /// Nothing was done, and a retry fails until the operator changes what the text names.
     #[error("{0}")]
     Refused(String),
-    /// No answer came: it may have been done, so look first.
+    /// No answer came: it may have been done, so check first.
     #[error("{0}")]
     Unknown(String),
     /// It cannot be done.
@@ -23,28 +23,28 @@ pub enum Failure {
     Fatal(String),
 }
 
-/// What a step of a migration gives.
+/// The result of a step of a migration.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// A [`Failure::Fatal`] with this text.
+/// Returns a [`Failure::Fatal`] with this text.
 macro_rules! fatal {
     ($($part:tt)*) => { $crate::migrate::failure::Failure::Fatal(format!($($part)*)) };
 }
-/// A [`Failure::Refused`] with this text.
+/// Returns a [`Failure::Refused`] with this text.
 macro_rules! refused {
     ($($part:tt)*) => { $crate::migrate::failure::Failure::Refused(format!($($part)*)) };
 }
 pub(crate) use {fatal, refused};
 
 impl Failure {
-    /// The failure of a request; `doing` names the request for people.
+    /// Returns the failure of a request; `doing` describes the request.
     pub(crate) fn of_request<E>(doing: &str, error: &SdkError<E>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
-        // The first migration makes the control table.
+        // The first migration creates the control table.
         if is_not_found(error) {
-            return Self::Fatal("no migration was begun in this store".to_owned());
+            return Self::Fatal("no migration was started in this store".to_owned());
         }
         let text = format!("{doing}: {}", error_text(error));
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
@@ -52,28 +52,27 @@ impl Failure {
             Some(code) if is_throttle(code) => Self::Retry(text),
             Some("InternalServerError" | "ServiceUnavailable" | "") => Self::Unknown(text),
             Some(_) => Self::Fatal(text),
-            // An attempt before the last one may have been written.
+            // An earlier attempt may have been applied.
             None => Self::Unknown(text),
         }
     }
 
-    /// The failure of a change whose state is not what it expects.
+    /// Returns the failure of a change that found another state than expected.
     pub(crate) fn of_broken(name: &str, broken: &Broken) -> Self {
         Self::Refused(match broken {
-            Broken::Moved { phase } => format!(
-                "somebody else moved `{name}`, it is {} now; nothing was changed",
-                phase.as_str()
-            ),
+            Broken::Moved { phase } => {
+                format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
+            }
             Broken::TakenOver => {
-                format!("somebody else took over what was begun with `{name}`; it is theirs to end")
+                format!("another command took over this step of `{name}` and will finish it")
             }
             Broken::LaterRun => {
-                format!("a later comparison of `{name}` was begun meanwhile; its result counts")
+                format!("a later comparison of `{name}` has started; its result counts")
             }
         })
     }
 
-    /// Adds words to the text; what its caller must do stays.
+    /// Changes the text and keeps the kind.
     #[must_use]
     pub(crate) fn with(self, words: impl FnOnce(String) -> String) -> Self {
         match self {
@@ -97,7 +96,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// For programs that tell a person alone.
+/// For callers that only show the text.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()

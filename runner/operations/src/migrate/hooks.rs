@@ -1,8 +1,8 @@
-//! Programs of one's own that run before and after the verbs that switch something.
+//! The operator's programs that run before and after the verbs that switch sides.
 //!
-//! They are files of a folder that the person at the command line names, as git's are. Nothing that
-//! stands in a table is ever run: whoever may write the control table must not run programs here.
-//! What a verb does is not known here.
+//! They are files of a folder that the operator names on the command line, like git's hooks. No
+//! content of a table is ever run, because everyone who may write the control table could then run
+//! programs here.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use tokio::process::Command;
 use crate::migrate::failure::{Result, fatal};
 use template::diagnostic::similar;
 
-/// Every hook that there is.
+/// The names of all hooks.
 const NAMES: [&str; 9] = [
     "before-cutover",
     "after-cutover",
@@ -28,13 +28,13 @@ const NAMES: [&str; 9] = [
     "on-failure",
 ];
 
-/// Which hooks to run.
+/// The flags for hooks.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct HookArguments {
     /// A folder of programs that run before and after cutover, revert, complete and abort
     #[arg(long = "hooks", global = true, value_name = "FOLDER", env = "WEIR_MIGRATE_HOOKS")]
     folder: Option<PathBuf>,
-    /// Seconds that a hook may take
+    /// Timeout of a hook in seconds
     #[arg(
         id = "hook-timeout",
         long = "hook-timeout",
@@ -53,10 +53,10 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Looks at the folder before anything is done.
+    /// Checks the folder before anything is done.
     ///
     /// # Errors
-    /// When it cannot be read, or has a file that seems to be a hook and is none.
+    /// When it cannot be read, or has a file with a similar name that is not a hook.
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
@@ -77,7 +77,7 @@ impl Hooks {
     /// Runs the program of a hook, with `told` on its standard input.
     ///
     /// # Errors
-    /// When it cannot be run, is not done in time, or fails.
+    /// When it cannot be run, times out, or fails.
     pub(crate) async fn run(&self, program: &Path, hook: &str, told: &str) -> Result<()> {
         run_program(program, hook, told, self.limit).await
     }
@@ -94,10 +94,13 @@ fn check(path: &Path, name: &str) -> Result<()> {
             || format!("hooks are {}", NAMES.join(", ")),
             |meant| format!("did you mean `{meant}`?"),
         );
-        return Err(fatal!("`{}` is no hook; {help}", path.display()));
+        return Err(fatal!("`{}` is not a hook; {help}", path.display()));
     }
     if !is_program(path) {
-        return Err(fatal!("the hook `{}` cannot be executed; `chmod +x` it", path.display()));
+        return Err(fatal!(
+            "the hook `{}` cannot be executed; run `chmod +x` on it",
+            path.display()
+        ));
     }
     Ok(())
 }
@@ -114,8 +117,8 @@ fn is_program(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Runs a program, without a shell, with `told` on its standard input. What it prints goes to
-/// standard error: standard output is for programs that read ours.
+/// Runs a program without a shell, with `told` on its standard input. Its output goes to standard
+/// error, because standard output is the verb's.
 async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) -> Result<()> {
     let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);
@@ -129,13 +132,13 @@ async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) ->
     let stdin = child.stdin.take();
     let ended = tokio::time::timeout(limit, async {
         if let Some(mut stdin) = stdin {
-            // A hook need not read what it is told.
+            // A hook need not read its input.
             let _ = stdin.write_all(told.as_bytes()).await;
         }
         child.wait().await
     });
     match ended.await {
-        Err(_) => Err(failed(format!("was not done after {} s and was ended", limit.as_secs()))),
+        Err(_) => Err(failed(format!("timed out after {} s and was killed", limit.as_secs()))),
         Ok(Err(error)) => Err(failed(format!("cannot be waited for: {error}"))),
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(failed(format!("failed: {status}"))),
@@ -147,7 +150,7 @@ async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) ->
 mod tests {
     use super::*;
 
-    /// A folder whose hooks are programs that every machine has. They are links: a file that this
+    /// Returns a folder whose hooks are links to programs that every machine has: a file that this
     /// process writes may not be executable yet when another thread starts a process.
     fn folder(hooks: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -166,7 +169,7 @@ mod tests {
         assert!(open(&folder(&[("before-cutover", "/bin/true"), ("README.md", "x")])).is_ok());
         for (name, program, part) in [
             ("before-cut-over", "/bin/true", "did you mean `before-cutover`?"),
-            ("after-", "/bin/true", "is no hook"),
+            ("after-", "/bin/true", "is not a hook"),
             ("on-failure", "/etc/passwd", "cannot be executed"),
             ("after-abort", "/nowhere", "cannot be executed"),
         ] {
@@ -202,6 +205,6 @@ mod tests {
         std::io::Write::write_all(&mut shell.stdin.take().unwrap(), script.as_bytes()).unwrap();
         assert!(shell.wait().unwrap().success());
         let late = run(&hook.display().to_string(), Duration::from_millis(50)).await.unwrap_err();
-        assert!(late.to_string().contains("was ended"), "{late}");
+        assert!(late.to_string().contains("timed out"), "{late}");
     }
 }

@@ -1,7 +1,7 @@
-//! What a migration needs of workers that run in this process: the program starts them, a verb watches
-//! and stops them.
+//! Interfaces to workers that run in this process: the program starts them, a verb watches and
+//! stops them.
 //!
-//! It has no worker itself: they run on the local Lambda runtime, which no verb here depends on.
+//! The implementation uses the local Lambda runtime, on which no verb here depends.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use async_trait::async_trait;
 
 use mapping::ShardId;
 
-/// How to run local workers.
+/// Options of local workers.
 pub struct WorkerOptions<'o> {
     /// The store's endpoint.
     pub endpoint: &'o str,
     /// The name of the control table.
     pub control_table: &'o str,
-    /// The tables whose streams are followed.
+    /// The tables whose streams are read.
     pub tables: Vec<String>,
-    /// Tasks that are worked on at the same time.
+    /// Number of concurrent tasks.
     pub workers: usize,
-    /// Where checkpoints, logs and quarantined records are kept.
+    /// The folder for checkpoints, logs and quarantined records.
     pub directory: &'o Path,
     /// The folder of the function's package.
     pub package_folder: PathBuf,
-    /// When an invocation is ended.
+    /// Timeout of an invocation.
     pub timeout: Duration,
-    /// Deliver each batch that succeeded once more.
+    /// Deliver each successful batch a second time.
     pub duplicate_deliveries: bool,
 }
 
-/// What keeps a table from being followed.
+/// Why a table's stream is no longer read.
 pub enum Problem {
-    /// Its mapping has ended; why, for a person.
+    /// Its mapping has ended; the reason.
     NotFollowed(String),
-    /// Nobody read records for so long that the stream no longer has them.
+    /// The stream trimmed records before they were read.
     Trimmed {
         /// The table.
         table: String,
@@ -66,14 +66,14 @@ pub trait StartWorkers: Sync {
     async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String>;
 }
 
-/// Local workers that run.
+/// Running local workers.
 #[async_trait]
 pub trait LocalWorkers: Send + Sync {
-    /// Returns what keeps a table from being followed; `None` while all of them are.
+    /// Returns why a table's stream is no longer read; `None` while all are read.
     fn problem(&self) -> Option<Problem>;
 
-    /// Returns a shard of the control table whose records were trimmed unread. Nothing is lost by it
-    /// once each open task has a new record: what the records said is in the table.
+    /// Returns a shard of the control table whose records were trimmed unread. No task is lost once
+    /// each open one is written again, because the table has its content.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
     /// Lets such a shard resume at its oldest record. A shard that has resumed is left alone.

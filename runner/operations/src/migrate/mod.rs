@@ -1,7 +1,7 @@
-//! `weir migrate`: restructures tables while they are written to, and loses no write.
+//! `weir migrate`: restructures tables while clients write to them, and loses no write.
 //!
-//! Its verbs only read and write the control table; the work is done by the function `migration`,
-//! on Lambda or by `--local-workers`. Saying a verb twice does nothing the second time.
+//! Its verbs only read and write the control table; the function `migration` does the work, on
+//! Lambda or with `--local-workers`. Every verb is idempotent.
 
 mod adjust;
 pub mod api;
@@ -37,18 +37,18 @@ use client::endpoint;
 use client::exit::Exit;
 use client::output::{Output, say};
 
-/// A wait that is longer than any sensible one, unless a flag says otherwise: one day.
+/// Default of waits: one day.
 const WAIT_SECONDS: u64 = 24 * 3600;
 
-/// Which migration, and what to do.
+/// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate revert shop\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 not in time"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate revert shop\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
     verb: MigrateVerb,
-    /// The store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
     #[arg(long, global = true, value_name = "URL")]
     endpoint: Option<String>,
     /// The control table
@@ -67,7 +67,7 @@ enum MigrateVerb {
     Plan {
         /// The plan file
         file: PathBuf,
-        /// Items of each table to try
+        /// Number of items of each table to try
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
     },
@@ -85,7 +85,7 @@ enum MigrateVerb {
         /// Exit with 0 when ready or done, 3 when in progress, blocked or unknown, 1 when aborted
         #[arg(long)]
         exit_code: bool,
-        /// Seconds to spend reading the streams [default: 10, on AWS 30]
+        /// Seconds to spend on reading the streams [default: 10, on AWS 30]
         #[arg(long, value_name = "SECONDS")]
         look: Option<u64>,
     },
@@ -102,21 +102,21 @@ enum MigrateVerb {
         /// The phase, as `status` calls it
         #[arg(long = "for", default_value = "tailing")]
         phase: String,
-        /// Seconds to wait at most
+        /// Maximum seconds to wait
         #[arg(long, default_value_t = WAIT_SECONDS)]
         timeout: u64,
     },
-    /// Pause the backfill; the stream is still followed
+    /// Pause the backfill; changes are still applied
     Pause {
         /// The migration
         name: String,
     },
-    /// Resume the backfill, also after its workers were away for more than a day
+    /// Resume the backfill, even if its workers did not run for more than a day
     Resume {
         /// The migration
         name: String,
     },
-    /// Set how many items per second the backfill reads, all workers together; 0 for no limit
+    /// Limit the items per second that the backfill reads, over all workers; 0 for no limit
     Throttle {
         /// The migration
         name: String,
@@ -132,12 +132,12 @@ enum MigrateVerb {
     Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(complete::CompleteArguments),
-    /// Abort before the cut-over: sources stay as they are, targets are yours to delete; changes made
+    /// Abort before the cut-over: sources are unchanged, targets are yours to delete; changes made
     /// in place or by a purge stay
     Abort {
         /// The migration
         name: String,
-        /// Report what would happen; change nothing
+        /// Report what would happen, without changing anything
         #[arg(long)]
         dry_run: bool,
     },
@@ -145,7 +145,7 @@ enum MigrateVerb {
     Document {
         /// The migration
         name: String,
-        /// The document's key, as plain JSON or DynamoDB JSON
+        /// The document's key, in plain JSON or DynamoDB JSON
         key: String,
     },
     /// List migrations
@@ -157,10 +157,10 @@ enum MigrateVerb {
     },
 }
 
-/// Does what the command line asks for; `workers` starts the workers that `--local-workers` names.
+/// Runs the verb; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// What went wrong, for a person.
+/// What went wrong, for the operator.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,
@@ -187,12 +187,11 @@ async fn in_time(
     let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb, workers).await;
     };
-    // Who took a connection and says nothing is asked again, but not for much longer than the command
-    // may take.
+    // A connection that does not answer is retried, but not much longer than the command may take.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
         Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {
-            say(&format!("not in time: {problem}"));
+            say(&format!("timed out: {problem}"));
             Ok(Exit::TimedOut)
         }
         ended => ended,
@@ -200,7 +199,7 @@ async fn in_time(
 }
 
 impl MigrateVerb {
-    /// How long it may take, where somebody says that.
+    /// Returns the verb's time limit, if it has one.
     fn limit(&self, endpoint: &str) -> Option<Duration> {
         let seconds = match self {
             Self::Status { look, .. } => return Some(stream_lag::look_limit(endpoint, *look)),

@@ -1,8 +1,8 @@
-//! What is said when there is no history: whether the table, the key or only the history is missing,
-//! and what to do about it.
+//! Explains why there is no history: the table, the key or only the history is missing, and what to
+//! do about it.
 //!
-//! It is asked only after a read found nothing: a history can be read that outlives its table, and by
-//! who may not describe that. Nothing is written.
+//! Called only after a read found nothing, because a history may outlive its table, and its reader
+//! may not be allowed to describe the table. Nothing is written.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,17 @@ use super::{Place, history_of};
 use crate::archive::versions::check_key;
 use client::table_description::key_attributes;
 
-/// Names of tables that are looked at. Source: DynamoDB quotas, tables for each account and region.
+/// Maximum number of tables that are listed. Source: DynamoDB quotas, tables for each account and
+/// region.
 const TABLES_MAX: usize = 10_000;
-/// Tables that are named at most.
+/// Maximum number of tables in a message.
 const NAMED_MAX: usize = 10;
 
-/// Why there is no history of a key: it is no key of the table, or none was begun.
+/// Returns why a key has no history: it is not a key of the table, or no history was begun.
 pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     let Place { table, history, .. } = place;
     let none = format!("table `{history}` has no history of the item {}", history_key(key));
-    // Where there is no table, there is no item that a history could begin with.
+    // Without a table there is no item with which a history could begin.
     let Ok(known) = key_attributes(&place.client, table).await else { return none };
     if let Err(misfit) = check_key(key, &known) {
         return misfit;
@@ -32,13 +33,11 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
         true => String::new(),
         false => format!(" --history {history}"),
     };
-    format!(
-        "{none}; if the item is there, `weir versions backfill --table {table}{flag}` begins one"
-    )
+    format!("{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins one")
 }
 
-/// Which tables have versions, when the table of the histories is not there; `reason` is what the
-/// store said.
+/// Returns the message for a missing table of histories, with the tables that have versions;
+/// `reason` is the store's error.
 pub(super) async fn no_table(place: &Place, reason: &str) -> String {
     let mut names = BTreeSet::new();
     let mut listed = place.client.list_tables().into_paginator().items().send();
@@ -57,14 +56,14 @@ fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String
     let versioned: Vec<&str> = versioned.map(String::as_str).take(NAMED_MAX).collect();
     let others = match versioned.as_slice() {
         [] => "no table here has versions".to_owned(),
-        some => format!("there are versions of {}", some.join(", ")),
+        some => format!("tables with versions are {}", some.join(", ")),
     };
     match names.contains(table) {
         true => format!(
-            "table `{table}` has no versions, because there is no table `{history}`: make it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another one with --history; {others}"
+            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another one with --history; {others}"
         ),
         false => {
-            format!("no versioned table `{table}`: neither it nor `{history}` is there; {others}")
+            format!("no versioned table `{table}`: neither it nor `{history}` exists; {others}")
         }
     }
 }
@@ -119,34 +118,34 @@ mod tests {
             format!("table `{history}` has no history of the item {item}{begins}")
         };
         let long = format!(r#"{{"p":"{}"}}"#, "a".repeat(2040));
-        let nope = "no versioned table `nope`: neither it nor `nope-history` is there; there are versions of films";
+        let nope = "no versioned table `nope`: neither it nor `nope-history` exists; tables with versions are films";
         let cases = [
             (
                 ("films", "films-history", key),
-                none("films-history", "; if the item is there, `weir versions backfill --table films` begins one"),
+                none("films-history", "; if the item exists, `weir versions backfill --table films` begins one"),
             ),
             (
                 ("films", "other", key),
-                none("other", "; if the item is there, `weir versions backfill --table films --history other` begins one"),
+                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins one"),
             ),
-            // A history may outlive its table, and then nothing is left to begin one with.
+            // A history may outlive its table, and then there is no item to begin one with.
             (("gone", "other", key), none("other", "")),
             (
                 ("films", "films-history", r#"{"a":1}"#),
-                "--key: `a` is no attribute of the key; the key is p".to_owned(),
+                "--key: `a` is not a key attribute; the key is p".to_owned(),
             ),
             (
                 ("films", "films-history", r#"{"p":2013}"#),
-                "--key: `p` is a string here; the key is p".to_owned(),
+                "--key: `p` must be a string; the key is p".to_owned(),
             ),
             (
                 ("series", "series-history", key),
-                "table `series` has no versions, because there is no table `series-history`: make it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; there are versions of films".to_owned(),
+                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; tables with versions are films".to_owned(),
             ),
             (("nope", "nope-history", key), nope.to_owned()),
             (
                 ("films", "films-history", &long),
-                "no version can hold this item: the item's key takes 2054 bytes as text; a history's key has at most 2048".to_owned(),
+                "this item does not fit into a version: the item's key takes 2054 bytes as text; a history's key has at most 2048".to_owned(),
             ),
         ];
         for ((table, history, key), expected) in cases {
@@ -167,6 +166,6 @@ mod tests {
     fn without_any_versions_none_are_named() {
         let names = BTreeSet::from(["films".to_owned()]);
         let said = not_versioned("nope", "nope-history", &names);
-        assert!(said.ends_with("is there; no table here has versions"), "{said}");
+        assert!(said.ends_with("exists; no table here has versions"), "{said}");
     }
 }

@@ -1,11 +1,12 @@
-//! `weir versions backfill`: gives every item of a table that has no history yet its first version.
+//! `weir versions backfill`: gives every item of a table without a history its first version.
 //!
-//! A history that exists is never touched, so this may run beside the function, twice, or be
-//! stopped and begun again. What it writes is a base: the first change that comes through the
-//! stream says itself what the item was before it, and replaces the base if it knows better.
-//! The time of a base is when its page of the table had been read: the item was so then, unless a
-//! change came before that, and that change is in the stream and corrects the base.
-//! An item that no version can hold is named and left out; the others have their histories.
+//! Idempotent: existing histories are never changed, so it may run concurrently with the function,
+//! or be interrupted and run again. It writes a base. The first change from the stream contains the
+//! earlier item and replaces the base if it is more exact.
+//!
+//! The time of a base is after the read of its page: the item was so then, unless a change came
+//! earlier, which is in the stream and corrects the base. An item that does not fit into a version
+//! is reported and left out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -29,35 +30,35 @@ use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 use client::table_description::key_attributes;
 
-/// Transactions that are under way at the same time.
+/// Number of concurrent transactions.
 const WRITERS: usize = 32;
 
-/// Items without a history that are named at most.
+/// Maximum number of left-out items in the report.
 const NAMED_MAX: usize = 10;
 
-/// What was found and done.
+/// The result of a backfill.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     items: u64,
     begun: u64,
-    /// Items that no version can hold.
+    /// Number of items that do not fit into a version.
     left_out: u64,
     /// Some of them, with the reason.
     named: Vec<String>,
 }
 
-/// What became of one item.
+/// The result of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Begun,
     WasThere,
-    /// There is one to begin, and nothing is to be written.
+    /// A history would be begun, but this is a dry run.
     NotWritten,
     LeftOut(String),
 }
 
 impl Report {
-    /// Whether every item has a history, or would have one.
+    /// Returns true if every item has a history, or would have one.
     pub(super) fn is_whole(&self) -> bool {
         self.left_out == 0
     }
@@ -91,7 +92,7 @@ impl Report {
             format!("{}; nothing was written\n", counted(items, "item", "items"))
         } else {
             format!(
-                "{}, {}, {} there before\n",
+                "{}, {}, {} already existing\n",
                 counted(items, "item", "items"),
                 counted(begun, "history begun", "histories begun"),
                 items - begun - left_out
@@ -99,19 +100,19 @@ impl Report {
         };
         if *left_out > 0 {
             let items = counted(left_out, "item gets", "items get");
-            text.push_str(&format!("{items} no history, among them:\n"));
+            text.push_str(&format!("{items} no history, for example:\n"));
             named.iter().for_each(|what| text.push_str(&format!("  {what}\n")));
         }
         text
     }
 }
 
-/// Scans the table and begins the histories that are not there.
+/// Scans the table and begins the missing histories.
 ///
 /// # Errors
-/// What could not be read or written. What was begun before stays; run it again.
+/// What could not be read or written. Begun histories stay; run it again.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
-    // Otherwise every item would be read, and then the first history not be begun.
+    // Checked first, because otherwise all items would be read before the first write fails.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
     if let Err(error) = histories
         && is_not_found(&error)
@@ -128,7 +129,7 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {
         let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
-        // One question for a page: the items that are in it are as they are by now.
+        // One time for a page: its items were so by then.
         let now = u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
             .unwrap_or(0);
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());
@@ -166,24 +167,26 @@ fn unread(place: &Place, reason: &str) -> String {
     format!("cannot read table `{}`: {reason}", place.table)
 }
 
-/// The text under which the item's history stands.
+/// Returns the key of the item's history.
 pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> String {
     let key: Item =
         keys.iter().filter_map(|(name, _)| Some((name.clone(), item.get(name)?.clone()))).collect();
     history_key(&key)
 }
 
-/// Begins the history of an item under its key, if there is none. The item was so at `now`, and how
-/// long before is not known.
+/// Begins the history of an item, if there is none. The item was so at `now`; since when is
+/// unknown.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
-    // A transaction that is cancelled costs as much as one that is not.
+    // A cancelled transaction costs as much as a successful one.
     if has_head(place, &text).await? {
         return Ok(Outcome::WasThere);
     }
     let put =
         |item: Item| Put::builder().table_name(&place.history).set_item(Some(to_sdk_item(&item)));
     let failed = |reason: String| {
-        format!("cannot begin the history of {text}: {reason}; what was begun stays, run it again")
+        format!(
+            "cannot begin the history of {text}: {reason}; begun histories stay, run the command again"
+        )
     };
     let head = put(Head::of_base().to_item(&text))
         .condition_expression("attribute_not_exists(#item)")
@@ -202,7 +205,7 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
         let why = why_undone(&error);
-        // Also when it is not known what became of it: if it was made, there is a head now.
+        // Also if the result is unknown: if the transaction was applied, there is a head now.
         if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
             return Ok(Outcome::WasThere);
         }
@@ -215,7 +218,8 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     }
 }
 
-/// The words with which DynamoDB refuses a base for its size, of which it may count more bytes than we do.
+/// Returns DynamoDB's message if it rejects a base for its size; it may count more bytes than this
+/// code.
 fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
     let failed = error.as_service_error()?;
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
@@ -252,13 +256,13 @@ mod tests {
         assert!(report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "3 items, 2 histories begun, 1 there before\n"
+            "3 items, 2 histories begun, 1 already existing\n"
         );
         report.add(Outcome::LeftOut("a: it is too large".to_owned()));
         assert!(!report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "4 items, 2 histories begun, 1 there before\n1 item gets no history, among them:\n  a: it is too large\n"
+            "4 items, 2 histories begun, 1 already existing\n1 item gets no history, for example:\n  a: it is too large\n"
         );
         for number in 0..2 * NAMED_MAX {
             report.add(Outcome::LeftOut(number.to_string()));

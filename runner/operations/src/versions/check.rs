@@ -1,12 +1,11 @@
 //! `weir versions check`: compares every history with its item.
 //!
-//! A history is right when its versions have no gap, begin where its head says, its head names the
-//! last one, and that one is the item, or says that it was deleted. A change that was put aside leaves no
-//! gap: then the version behind it was made from something else than the one before it says. One that
-//! cannot be read is named, and the others are compared. What has expired does not count, because TTL
-//! deletes in no promised order; neither do the marks that a migration puts on items. What differs is
-//! looked at again after a grace, one by one, because the function may be a moment behind. Nothing is
-//! written.
+//! A history is correct if its versions have no gap, begin where its head says, and end with the
+//! one that the head names, which equals the item or is a deletion. A change that was put aside
+//! leaves no gap, but then the next version was made from another item than the previous one has.
+//! Unreadable histories are reported, and the others are compared. Expired versions do not count,
+//! because TTL deletes in no defined order, nor do the marks of migrations. Differences are checked
+//! again one by one after a grace period, because the function may be behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,33 +24,32 @@ use client::output::{Output, counted};
 use client::sdk_error::error_text;
 use client::table_description::key_attributes;
 
-/// Histories that are compared at most: about 200 bytes of each are held.
+/// Maximum number of histories: each takes about 200 bytes of memory.
 const HISTORIES_MAX: usize = 5_000_000;
-/// Differences that are named at most.
+/// Maximum number of differences in the report.
 const NAMED_MAX: usize = 10;
 
-/// What is said of a history in which a change is missing.
-const LACKS_CHANGE: &str =
-    "lacks a change: one of its versions was not made from what the one before it says";
-/// What is said of one that does not say what the item was in the beginning.
+/// The message for a history in which a change is missing.
+const LACKS_CHANGE: &str = "lacks a change: one of its versions was not made from the previous one";
+/// The message for a history without the item's initial state.
 const LACKS_BASE: &str =
-    "lacks its beginning: the item was there before its first version, and no version says how";
+    "lacks its beginning: the item existed before its first version, and no version has that state";
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Items of the table.
+    /// Number of items of the table.
     pub items: u64,
-    /// Items that have a history.
+    /// Number of items with a history.
     pub histories: u64,
-    /// Versions of all of them.
+    /// Number of versions of all of them.
     pub versions: u64,
     /// What is wrong, by item.
     pub wrong: BTreeMap<String, &'static str>,
 }
 
 impl Report {
-    /// Whether nothing differs.
+    /// Returns true if nothing differs.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.wrong.is_empty()
@@ -82,42 +80,42 @@ impl Report {
     }
 }
 
-/// What is known of one history.
+/// The facts about one history.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) head: Option<Head>,
     lowest: u64,
     highest: u64,
     pub(super) count: u64,
-    /// The fingerprint of the image of the highest version; `None` when it says deleted.
+    /// The fingerprint of the image of the highest version; `None` for a deletion.
     image: Option<u128>,
     /// The stamp of the highest version.
     stamp: Option<Stamp>,
-    /// What its versions say of changes that are in none.
+    /// Which changes its versions show to be missing.
     lacks: Option<&'static str>,
     /// What of it cannot be read.
     damage: Option<&'static str>,
 }
 
 impl History {
-    /// Without versions.
+    /// Returns a history without versions.
     pub(super) fn of(head: Option<Head>) -> Self {
         Self { head, ..Self::default() }
     }
 
-    /// One of which something cannot be read.
+    /// Returns a history of which something cannot be read.
     pub(super) fn damaged(damage: &'static str) -> Self {
         Self { damage: Some(damage), ..Self::default() }
     }
 
-    /// Adds a version, if it is kept still.
+    /// Adds a version, if it has not expired.
     pub(super) fn add(&mut self, version: &Version, now_seconds: u64) {
         if version.expires_at.is_some_and(|at| at <= now_seconds) {
             return;
         }
         self.count += 1;
         let is_first = self.count == 1;
-        // A table gives the versions of an item in their order.
+        // A table returns the versions of an item in order.
         let is_behind = !is_first && version.number == self.highest + 1;
         if version.lacks_base() {
             self.lacks.get_or_insert(LACKS_BASE);
@@ -135,7 +133,7 @@ impl History {
     }
 }
 
-/// Compares, and looks again after the grace at what differs.
+/// Compares, and checks differences again after the grace period.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -144,7 +142,7 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
     if report.is_clean() {
         return Ok(report);
     }
-    tracing::info!("{} differ; looking again in {grace_seconds} s", report.wrong.len());
+    tracing::info!("{} differ; checking again in {grace_seconds} s", report.wrong.len());
     let grace = Duration::from_secs(grace_seconds);
     tokio::time::sleep(grace).await;
     if report.wrong.len() > closer_look::HISTORIES_MAX {
@@ -157,13 +155,13 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
     Ok(report)
 }
 
-/// What is wrong with a history, its item, or both together.
+/// Returns what is wrong with a history, its item, or both together.
 pub(super) fn verdict(
     text: &str,
     history: Option<&History>,
     item: Option<&Item>,
 ) -> Option<&'static str> {
-    // What else is wrong with such a history is not known.
+    // What else is wrong with an unreadable history is unknown.
     if let Some(damage) = history.and_then(|history| history.damage) {
         return Some(damage);
     }
@@ -175,7 +173,7 @@ pub(super) fn verdict(
         (None, Some(_)) => Some("has no history"),
         (Some(_), Some(_)) => Some("is not its current version"),
         (Some(history), None) if history.image.is_some() => {
-            Some("is gone, and its history does not say so")
+            Some("is gone, but its history has no deletion")
         }
         (_, None) => None,
     };
@@ -204,7 +202,7 @@ async fn look(place: &Place) -> Result<Report, String> {
     .await?;
     if histories.len() >= HISTORIES_MAX {
         return Err(format!(
-            "table `{}` has {HISTORIES_MAX} histories or more; so many are not held in memory, and so not compared",
+            "table `{}` has {HISTORIES_MAX} histories or more, which do not fit into memory",
             place.history
         ));
     }
@@ -233,16 +231,16 @@ async fn look(place: &Place) -> Result<Report, String> {
     Ok(report)
 }
 
-/// What is wrong with a history in itself.
+/// Returns what is wrong with a history itself.
 fn gap(history: &History) -> Option<&'static str> {
-    let Some(head) = &history.head else { return Some("has versions and no head") };
+    let Some(head) = &history.head else { return Some("has versions but no head") };
     if history.count == 0 || history.highest != head.latest {
         return Some("has a head that does not name the last version");
     }
     if history.highest - history.lowest + 1 != history.count {
         return Some("has a gap between two versions");
     }
-    // Those before `first` were deleted by number, and those up to `expiring` may have expired.
+    // Versions before `first` were deleted by number, and those up to `expiring` may have expired.
     let begins_at = head.first.max(head.expiring + 1);
     (history.lowest > begins_at).then_some("has no versions at its beginning")
 }
@@ -264,7 +262,7 @@ mod tests {
         for (history, expected) in [
             (history(head(3), 1, 3, 3), None),
             (history(head(9), 7, 9, 3), beheaded),
-            // By number, by days (of which some are there still), and one after the other.
+            // By number, by days (some of which still exist), and one after the other.
             (history(kept(7, 0), 7, 9, 3), None),
             (history(kept(7, 0), 8, 9, 2), beheaded),
             (history(kept(1, 6), 7, 9, 3), None),
@@ -276,7 +274,7 @@ mod tests {
             (history(head(3), 1, 3, 2), Some("has a gap between two versions")),
             (history(head(4), 1, 3, 3), Some("has a head that does not name the last version")),
             (history(head(1), 0, 0, 0), Some("has a head that does not name the last version")),
-            (history(None, 1, 3, 3), Some("has versions and no head")),
+            (history(None, 1, 3, 3), Some("has versions but no head")),
         ] {
             assert_eq!(gap(&history), expected, "{history:?}");
         }
@@ -286,7 +284,7 @@ mod tests {
     fn what_has_expired_leaves_no_gap() {
         let head = Head { latest: 4, expiring: 3, expiring_at: 101, ..Head::of_base() };
         let mut history = History { head: Some(head), ..History::default() };
-        // TTL deleted version 2 and not yet version 1.
+        // TTL has deleted version 2 but not yet version 1.
         for (number, expires_at) in [(1, Some(50)), (3, Some(101)), (4, None)] {
             let version = Version { number, expires_at, ..Version::base(Item::new()) };
             history.add(&version, 100);
@@ -295,7 +293,7 @@ mod tests {
         assert_eq!(gap(&history), None);
     }
 
-    /// Goal: a change that was put aside is missed as long as the versions around it are there.
+    /// Goal: a change that was put aside is reported missing while the versions around it exist.
     #[test]
     fn a_change_that_no_version_has_is_missed() {
         let item = |value: u64| Item::new().with("v", Number::from(value));
@@ -311,7 +309,7 @@ mod tests {
             (vec![base.clone(), version(2, 1, 2), version(3, 2, 4)], None),
             (vec![base.clone(), version(2, 1, 2), version(3, 3, 4)], Some(LACKS_CHANGE)),
             (vec![version(1, 3, 4)], Some(LACKS_BASE)),
-            // Of what has expired nothing is said.
+            // Expired versions are not judged.
             (vec![from_then_on, version(3, 3, 4)], None),
         ] {
             let mut history = History::of(Some(Head { latest: 3, ..Head::of_base() }));

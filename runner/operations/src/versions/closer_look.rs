@@ -1,8 +1,8 @@
-//! A closer look at histories that seemed wrong, one by one.
+//! Checks histories that seemed wrong again, one by one.
 //!
-//! A scan of the histories and one of the items are minutes apart in a large table, and an item that
-//! changes all the time differs from its history in each. Read right after each other the two agree
-//! soon, if the function keeps up; once is enough, since a history that is wrong never does.
+//! In a large table the scans of histories and of items are minutes apart, so an item that changes
+//! often always differs. Read right after each other, both agree soon, if the function keeps up.
+//! One agreement is enough: a wrong history never agrees.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::sdk_error::error_text;
 
-/// Histories that are looked at one by one at most: with so many the function is behind, or off.
+/// Maximum number of histories that are checked again: with more, the function is behind or off.
 pub(super) const HISTORIES_MAX: usize = 1_000;
-/// Looks at one history.
+/// Maximum number of checks of one history.
 const LOOKS_MAX: usize = 5;
-/// The longest pause between two of them: many times what a function takes for a change.
+/// The longest pause between two checks: many times what a function takes for a change.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
-/// Histories that are looked at at the same time.
+/// Number of concurrent checks.
 const LOOKERS: usize = 16;
 
-/// Leaves those that were wrong at every look.
+/// Keeps only those that were wrong in every check.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -57,9 +57,9 @@ pub(super) async fn retain_wrong(
     Ok(left.into_iter().flatten().collect())
 }
 
-/// What is wrong with one history, by strongly consistent reads.
+/// Returns what is wrong with one history, by strongly consistent reads.
 async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>, String> {
-    // DynamoDB refuses to look under a key that no history can have.
+    // DynamoDB rejects a key that no history can have.
     let history = match fits_into_a_version(text, None) {
         Ok(()) => history_of(place, text, now).await?,
         Err(_) => None,
@@ -73,7 +73,7 @@ async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static 
     Ok(verdict(text, history.as_ref(), item.as_ref()))
 }
 
-/// The history under a key, if there is one.
+/// Reads the history under a key, if there is one.
 async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>, String> {
     let head = place.client.get_item().table_name(&place.history).consistent_read(true);
     let head = head

@@ -1,6 +1,6 @@
-//! What changed between two versions, attribute by attribute, into maps and not into lists.
+//! Compares two versions, attribute by attribute, within maps but not within lists.
 //!
-//! Pure. Values are compared as DynamoDB compares them: numbers by value, sets without order.
+//! Pure. Values are compared like DynamoDB's: numbers by value, sets without order.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 /// One attribute that differs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Difference {
-    /// The path of the attribute: names with dots between them.
+    /// The path of the attribute: names separated by dots.
     path: String,
     from: Option<AttributeValue>,
     to: Option<AttributeValue>,
 }
 
 impl Difference {
-    /// The cells of a row.
+    /// Returns the cells of a row.
     pub(super) fn row(&self) -> Vec<Value> {
         let change = match (&self.from, &self.to) {
             (None, _) => "added",
@@ -35,7 +35,7 @@ impl Difference {
     }
 }
 
-/// The differences, by path. What is not there has no attributes.
+/// Returns the differences, by path. A missing item has no attributes.
 pub(super) fn between(from: Option<&Item>, to: Option<&Item>) -> Vec<Difference> {
     let mut differences = Vec::new();
     let empty = BTreeMap::new();

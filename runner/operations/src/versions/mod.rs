@@ -1,7 +1,7 @@
-//! `weir versions`: reads the histories that the function `versions` writes; compares, restores,
-//! back-fills and checks them.
+//! `weir versions`: reads the histories of the function `versions`; compares, restores, backfills
+//! and checks them.
 //!
-//! Works against any DynamoDB endpoint. Which versions there are, `rules::versions` decides.
+//! It works on any DynamoDB endpoint. `rules::versions` defines versions.
 
 mod absent;
 mod backfill;
@@ -26,15 +26,15 @@ use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output, say, show};
 
-/// Histories that `ls` shows at most when no key is named.
+/// Maximum number of histories that `ls` shows without a key.
 const HISTORIES_SHOWN_MAX: usize = 100;
-/// Places of one history at which something is missing that `ls` names at most.
+/// Maximum number of missing changes of a history that `ls` names.
 const MISSING_SAID_MAX: usize = 10;
 
-/// What to do with versions, and whose.
+/// Arguments of `weir versions`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, `backfill` left items out or `ls` found a head that cannot be read, 4 refused: the item changes at this moment, TTL would delete what is restored, or nobody knows whether the item was so at the time of `--as-of`"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, `backfill` left items out or `ls` found a head that cannot be read, 4 refused: the item was just changed, TTL would delete the restored item, or the item at the time of `--as-of` is unknown"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]
@@ -54,13 +54,13 @@ pub struct VersionsArguments {
 enum VersionsVerb {
     /// List the versions of an item, or the items that have a history
     Ls {
-        /// The item's key in plain or DynamoDB JSON
+        /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
         key: Option<String>,
     },
-    /// Write an item as it was, in DynamoDB JSON
+    /// Write an earlier item in DynamoDB JSON
     Get {
-        /// The item's key in plain or DynamoDB JSON
+        /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
         key: String,
         #[command(flatten)]
@@ -68,7 +68,7 @@ enum VersionsVerb {
     },
     /// Show what changed between two versions
     Diff {
-        /// The item's key in plain or DynamoDB JSON
+        /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
         key: String,
         /// The number of the earlier version
@@ -76,28 +76,27 @@ enum VersionsVerb {
         /// The number of the later version [default: the current one]
         to: Option<u64>,
     },
-    /// Make an item be what it was; this is a change, and so the next version
+    /// Restore an earlier item; this is a change, and so the next version
     Restore {
-        /// The item's key in plain or DynamoDB JSON
+        /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
         key: String,
         #[command(flatten)]
         which: Which,
-        /// Leave an attribute out, such as a time of expiry that is over
+        /// Omit an attribute, such as an expiry that has passed
         #[arg(long, value_name = "ATTRIBUTE")]
         without: Vec<String>,
-        /// Show what would be written, and write nothing
+        /// Show what would be written, without writing
         #[arg(long)]
         dry_run: bool,
     },
-    /// Give every item without a history its first version, as it is now
+    /// Give every item without a history its first version, from its current state
     Backfill {
-        /// Count them, and write nothing
+        /// Count the items, without writing
         #[arg(long)]
         dry_run: bool,
     },
-    /// Compare every history with its item: no gaps, no change that is in no version, and the current
-    /// version is the item
+    /// Verify every history: no gap, no missing change, and its current version equals the item
     Check {
         /// Seconds that the function may be behind before a difference counts
         #[arg(long, default_value_t = 5, value_name = "SECONDS")]
@@ -105,37 +104,36 @@ enum VersionsVerb {
     },
 }
 
-/// One version of an item.
+/// The selection of one version of an item.
 #[derive(Clone, Debug, Args)]
 struct Which {
     /// The version with this number [default: the current one]
     #[arg(long, value_name = "N", conflicts_with = "as_of")]
     number: Option<u64>,
-    /// The last version until this time: RFC 3339, a day, or seconds since 1970
+    /// The last version up to this time: RFC 3339, a day, or seconds since 1970
     #[arg(long, value_name = "TIME")]
     as_of: Option<String>,
 }
 
-/// The two tables, and how to reach them.
+/// The two tables, and their store.
 pub struct Place {
     /// A client of the store.
     pub client: Client,
-    /// The store.
+    /// The store's endpoint.
     pub endpoint: String,
     /// The table whose items have versions.
     pub table: String,
-    /// The table that holds them.
+    /// The table that has them.
     pub history: String,
 }
 
-/// Does what the flags ask for.
+/// Runs the verb.
 ///
 /// # Errors
 /// What could not be read or written, and what to do about it.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
-    let table =
-        arguments.table.ok_or("--table is missing: name the table whose items are meant")?;
+    let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
     let history = arguments.history.unwrap_or_else(|| history_of(&table));
     let place = Place { client: endpoint::client(&endpoint), endpoint, table, history };
     match arguments.verb {
@@ -152,9 +150,10 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
         VersionsVerb::Get { key, which } => {
             let versions = kept(&place, &item_key::parse(&key)?).await?;
             let version = choose(&versions, &which)?;
-            let image = version.image.as_ref().ok_or_else(|| {
-                format!("version {} says that the item was deleted", version.number)
-            })?;
+            let image = version
+                .image
+                .as_ref()
+                .ok_or_else(|| format!("version {} is the deletion of the item", version.number))?;
             if let Some(doubt) = doubt(&versions, version, &which) {
                 say(&doubt);
             }
@@ -174,7 +173,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let version = choose(&versions, &which)?;
             if let Some(doubt) = doubt(&versions, version, &which) {
                 let number = version.number;
-                say(&format!("refused: {doubt}; if it is meant, name it with --number {number}"));
+                say(&format!("refused: {doubt}; to use it all the same, add --number {number}"));
                 return Ok(Exit::Refused);
             }
             return restore::run(&place, &key, &versions, version, &without, dry_run).await;
@@ -193,19 +192,19 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
     Ok(Exit::Done)
 }
 
-/// The table of the histories of a table, unless a flag names another one.
+/// Returns the default name of the table of histories.
 fn history_of(table: &str) -> String {
     format!("{table}-history")
 }
 
-/// The versions of a key that are kept still: TTL may be late to delete the others.
+/// Returns the unexpired versions of a key; TTL may delete the others late.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
     let now =
         u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     let text = history_key(key);
-    // DynamoDB would refuse to look under such a key, and only say that it is too long.
+    // DynamoDB would reject such a key, only because of its length.
     fits_into_a_version(&text, None)
-        .map_err(|reason| format!("no version can hold this item: {reason}"))?;
+        .map_err(|reason| format!("this item does not fit into a version: {reason}"))?;
     let mut versions = reading::versions_of(place, &text).await?;
     versions.retain(|version| version.expires_at.is_none_or(|at| at > now));
     if versions.is_empty() {
@@ -219,43 +218,41 @@ fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version, Strin
     let wanted = number.or(last.map(|version| version.number)).unwrap_or(0);
     versions.iter().find(|version| version.number == wanted).ok_or_else(|| {
         let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
-        format!("there is no version {wanted}; there are {} to {}", number(first), number(last))
+        format!("no version {wanted}; versions are {} to {}", number(first), number(last))
     })
 }
 
 fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, String> {
     let Some(text) = &which.as_of else { return numbered(versions, which.number) };
-    // Records have whole seconds: as of a time within a second is as of that second.
+    // Records have whole seconds, so a time is rounded down to its second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
     as_of(versions, seconds).map_err(|not_known| match not_known {
         NotKnown::Earlier => begins_later(versions, text),
         NotKnown::Missing(..) => format!(
-            "what the item was at {text} is not known: {not_known}; name a version with --number, `weir versions ls` shows those that there are"
+            "the item at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
         ),
     })
 }
 
-/// That the first version there is came to be after a time: the item's first one, or the first that
-/// was not pruned.
+/// Returns the message that the first version is from after a time: the item's first one, or the
+/// first that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
     match first.map_or(1, |first| first.number) {
-        1 => format!(
-            "the history begins after {time}: the item's first version is of {since}, later than that"
-        ),
+        1 => format!("the history begins after {time}: the item's first version is from {since}"),
         number => format!(
-            "the history begins after {time}: the first version that is kept is {number}, of {since}; those before it are gone"
+            "the history begins after {time}: the first kept version is {number}, from {since}"
         ),
     }
 }
 
-/// What is not known of a version that was chosen by a time: nobody saw the item before it was changed
-/// from that. What it is named by a number for does not depend on a time.
+/// Returns why a version that was chosen by time may be wrong: the time since when the item was so
+/// is unknown. `None` for a version that was named by number.
 fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
     let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
     Some(format!(
-        "version {} has no time, so it is not known since when the item was so; it may have been another one at {text}",
+        "version {} has no time, so since when the item was so is unknown; it may have been different at {text}",
         version.number
     ))
 }
@@ -278,11 +275,11 @@ fn row(version: &Version) -> Vec<Value> {
     ]
 }
 
-/// Where versions, ordered by number, tell that something is in none of them.
+/// Returns the places, in versions ordered by number, where a change is missing.
 fn missing(versions: &[Version]) -> Vec<String> {
     let base = versions.first().filter(|version| version.lacks_base());
     let base = base.map(|_| {
-        "what the item was before version 1 is in no version: none could hold it".to_owned()
+        "the item before version 1 is in no version, because it did not fit into one".to_owned()
     });
     let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
         version.number == before.number + 1
@@ -291,14 +288,14 @@ fn missing(versions: &[Version]) -> Vec<String> {
     });
     let between = pairs.map(|(before, version)| {
         format!(
-            "between versions {} and {} a change is in no version: if it was put aside, the failures bucket has it",
+            "between versions {} and {} a change is missing: if it was put aside, the failures bucket has it",
             before.number, version.number
         )
     });
     base.into_iter().chain(between).collect()
 }
 
-/// Shows the histories that there are, also those whose heads cannot be read.
+/// Shows all histories, including those with unreadable heads.
 async fn list_histories(place: &Place, output: Output) -> Result<Exit, String> {
     let mut damaged = 0;
     let mut rows = Vec::new();
@@ -355,7 +352,7 @@ mod tests {
         let said =
             missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("what the item was before version 1"), "{said:?}");
+        assert!(said[0].starts_with("the item before version 1"), "{said:?}");
         assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
     }
 
@@ -368,21 +365,18 @@ mod tests {
         };
         assert_eq!(choose(None, None), Ok(5));
         assert_eq!(choose(Some(4), None), Ok(4));
-        assert_eq!(
-            choose(Some(2), None),
-            Err("there is no version 2; there are 3 to 5".to_owned())
-        );
+        assert_eq!(choose(Some(2), None), Err("no version 2; versions are 3 to 5".to_owned()));
         assert_eq!(choose(None, Some("1700000004")), Ok(4));
         assert_eq!(choose(None, Some("2023-11-14T22:13:25.900Z")), Ok(5));
         assert_eq!(
             choose(None, Some("1700000002")),
-            Err("the history begins after 1700000002: the first version that is kept is 3, of 2023-11-14T22:13:23Z; those before it are gone".to_owned())
+            Err("the history begins after 1700000002: the first kept version is 3, from 2023-11-14T22:13:23Z".to_owned())
         );
         let first = [Version { number: 1, ..versions[0].clone() }];
         let early = Which { number: None, as_of: Some("2023-11-14".to_owned()) };
         assert_eq!(
             super::choose(&first, &early).map(|version| version.number),
-            Err("the history begins after 2023-11-14: the item's first version is of 2023-11-14T22:13:23Z, later than that".to_owned())
+            Err("the history begins after 2023-11-14: the item's first version is from 2023-11-14T22:13:23Z".to_owned())
         );
         assert!(choose(None, Some("yesterday")).is_err());
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
@@ -390,14 +384,14 @@ mod tests {
         let base = [Version::base(Item::new()), Version { number: 2, ..versions[2].clone() }];
         assert_eq!(
             doubt(&base, super::choose(&base, &which).unwrap(), &which),
-            Some("version 1 has no time, so it is not known since when the item was so; it may have been another one at 1700000004".to_owned())
+            Some("version 1 has no time, so since when the item was so is unknown; it may have been different at 1700000004".to_owned())
         );
         assert_eq!(doubt(&base, &base[0], &Which { number: Some(1), as_of: None }), None);
         let broken = [versions[0].clone(), versions[2].clone()];
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
-            Err("what the item was at 1700000004 is not known: versions 4 to 4 are missing, and one of them may be of that time; name a version with --number, `weir versions ls` shows those that there are".to_owned())
+            Err("the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be of that time; name a version with --number (`weir versions ls`)".to_owned())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a table of histories: one history, all heads, or everything.
+//! Reads a table of histories: one history, all heads, or everything.
 //!
 //! Reads are strongly consistent; nothing is written.
 
@@ -15,7 +15,7 @@ use client::attribute::from_sdk_item;
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// Bytes of images of one history that are held at most.
+/// Maximum bytes of images of one history in memory.
 const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// An entry of a table of histories.
@@ -24,28 +24,28 @@ pub(crate) enum Entry {
     Head(String, Head),
     /// One of its versions.
     Version(String, Version),
-    /// A head or version that cannot be read: whose, what is wrong with the history, and why.
+    /// An unreadable head or version: its item, the effect on the history, and the reason.
     Damaged(String, &'static str, DamagedHistory),
 }
 
-/// What is said of a history whose head cannot be read.
+/// The message for a history with an unreadable head.
 pub(super) const HEAD_DAMAGED: &str = "has a head that cannot be read";
-/// What is said of one with a version that cannot be read.
+/// The message for a history with an unreadable version.
 pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
 
-/// All versions of an item, by number.
+/// Returns all versions of an item, by number.
 ///
 /// # Errors
-/// When they cannot be read, or are more than fit into memory.
+/// When they cannot be read, or do not fit into memory.
 pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
     let stored = stored_versions(place, item).await?;
     stored.map_err(|error| failed(place, &format!("{item}: {error}")))
 }
 
-/// All versions of an item, by number, unless one is damaged.
+/// Returns all versions of an item, by number, or the damage of one.
 ///
 /// # Errors
-/// When they cannot be read, or are more than fit into memory.
+/// When they cannot be read, or do not fit into memory.
 pub(super) async fn stored_versions(
     place: &Place,
     item: &str,
@@ -75,7 +75,7 @@ pub(super) async fn stored_versions(
         if bytes > HISTORY_BYTES_MAX {
             return Err(format!("the history has more than {HISTORY_BYTES_MAX} bytes"));
         }
-        // What TTL deleted before it was told to expire leaves a stub without a stamp.
+        // An item that TTL deleted before it should expire leaves a stub without a stamp.
         if item.contains_key("stamp") {
             match Version::from_item(&item) {
                 Ok(version) => versions.push(version),
@@ -86,7 +86,7 @@ pub(super) async fn stored_versions(
     Ok(Ok(versions))
 }
 
-/// Shows every entry of the table to `visit`, in no particular order, until it answers `false`.
+/// Calls `visit` for every entry of the table, in no particular order, until it returns `false`.
 ///
 /// # Errors
 /// When the table cannot be read.
@@ -113,7 +113,7 @@ pub(crate) async fn each_entry(
     Ok(())
 }
 
-/// Shows every head to `visit`, also those that cannot be read, until it answers `false`.
+/// Calls `visit` for every head, including unreadable ones, until it returns `false`.
 ///
 /// # Errors
 /// When the table cannot be read.
@@ -168,7 +168,7 @@ fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
     }))
 }
 
-/// Why a read failed; of a table that is not there, which tables have versions.
+/// Returns why a read failed; for a missing table, with the tables that have versions.
 async fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
     match is_missing {
         true => absent::no_table(place, reason).await,

@@ -1,13 +1,12 @@
-//! `weir versions restore`: makes an item be what a version says.
+//! `weir versions restore`: restores an item from a version.
 //!
-//! The write is an ordinary change of the item, so it becomes the next version, and what it replaces
-//! stands in the history. It happens only while the item is what the current version says: each of
-//! its attributes is as it was, and none has come that the write would set. An attribute of any other
-//! name that comes in this moment cannot be told by a condition; it stands in the version between.
-//! The marks of a migration are no part of an item: they are neither compared with a version nor put
-//! back.
-//! A version whose time to live is over is not put back with it, because TTL would delete the item at
-//! once.
+//! The write is an ordinary change of the item, so it becomes the next version, and the replaced
+//! item stays in the history. Its condition is that the item equals the current version and lacks
+//! the attributes that the write would add. No condition can detect another attribute that is added
+//! concurrently; it is in the version between.
+//!
+//! The marks of a migration are not part of an item: they are neither compared nor restored. A
+//! version with an expired time to live is refused, because TTL would delete the item at once.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,10 +25,10 @@ use client::output::{say, show};
 use client::sdk_error::error_text;
 use client::table_description::ttl_attribute;
 
-/// Attributes that the condition compares at most: each takes an operator, and an `AND` to the next.
+/// Maximum number of compared attributes: each takes an operator, and an `AND` to the next.
 const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 
-/// Restores `version`, or says what would be written.
+/// Restores `version`, or shows what would be written.
 ///
 /// # Errors
 /// When the item cannot be read or written, or would lack a part of its key.
@@ -42,7 +41,7 @@ pub(super) async fn run(
     dry_run: bool,
 ) -> Result<Exit, String> {
     if let Some(name) = without.iter().find(|name| key.contains_key(*name)) {
-        return Err(format!("--without {name}: it is of the key, and an item has its whole key"));
+        return Err(format!("--without {name}: it is a key attribute, which an item must have"));
     }
     let mut wanted = version.image.as_ref().map(without_marks);
     if let Some(image) = &mut wanted {
@@ -62,12 +61,12 @@ pub(super) async fn run(
     let item = read(place, key).await?;
     if item.as_ref().map(without_marks) != current {
         say(
-            "refused: the item is not what the current version says: it was changed a moment ago; try again",
+            "refused: the item differs from its current version, so it was just changed; run the command again",
         );
         return Ok(Exit::Refused);
     }
     if wanted == current {
-        say("the item is so already");
+        say("the item already equals the version");
         return Ok(Exit::Done);
     }
     if let Some(image) = &wanted
@@ -87,29 +86,31 @@ pub(super) async fn run(
         Some(image) => put(place, image, condition).await?,
         None => delete(place, key, condition).await?,
     };
-    // A write whose answer was lost is sent again, and then fails because it was made.
+    // If the response to a write is lost, the retry fails although the write was applied.
     if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
-        say("refused: the item was changed at this moment; nothing was written, try again");
+        say(
+            "refused: the item was changed concurrently; nothing was written, run the command again",
+        );
         return Ok(Exit::Refused);
     }
     say(&format!("restored version {} of {}", version.number, rules::versions::history_key(key)));
     Ok(Exit::Done)
 }
 
-/// Why an item would be deleted by TTL at once, if it would.
+/// Returns why TTL would delete the item at once, if it would.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
     let now =
         u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     Ok(is_over(image.get(&name), now).then(|| {
         format!(
-            "refused: the version's `{name}` is over, so TTL would delete the item at once; restore it with `--without {name}`, and set `{name}` anew if it shall expire"
+            "refused: the version's `{name}` is in the past, so TTL would delete the item at once; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
         )
     }))
 }
 
-/// Whether TTL deletes an item with this value. It takes no notice of what is no number, nor of what
-/// is over for more than five years.
+/// Returns true if TTL deletes an item with this value. TTL ignores values that are not numbers,
+/// and times more than five years ago.
 fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
     let Some(AttributeValue::N(number)) = value else { return false };
     let expiry = time_to_live::expiry_of(&number.to_string());
@@ -123,24 +124,24 @@ async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {
     answer.item.map(from_sdk_item).transpose()
 }
 
-/// The condition that an item is still what it was, with its names and values.
+/// The condition that an item is unchanged, with its names and values.
 struct Condition {
     text: String,
     names: BTreeMap<String, String>,
     values: BTreeMap<String, SdkValue>,
 }
 
-/// That every attribute is as it was, and none is there that the write would set; of an item that was
-/// not there, that it still is not.
+/// Returns the condition that every attribute is unchanged, and that attributes which the write
+/// would add are absent; for a missing item, that it is still missing.
 ///
 /// # Errors
-/// Why no condition can say it.
+/// Why no condition can express it.
 fn is_still(
     key: &Item,
     current: Option<&Item>,
     wanted: Option<&Item>,
 ) -> Result<Condition, String> {
-    // An item that is there has its key, whatever else it has.
+    // An existing item has its key, so the other names suffice.
     let new_names: Vec<&String> = match current {
         None => key.keys().take(1).collect(),
         Some(current) => {
@@ -163,7 +164,7 @@ fn is_still(
     let text = terms.join(" AND ");
     if compared > COMPARED_MAX || text.len() > EXPRESSION_BYTES_MAX {
         return Err(format!(
-            "refused: the item and the version have {compared} attributes together, more than one condition can compare, so nobody would notice if the item were changed at this moment; stop its writers, and put what `--dry-run` shows yourself"
+            "refused: the item and the version have {compared} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
         ));
     }
     Ok(Condition { text, names, values })
@@ -176,7 +177,7 @@ async fn put(place: &Place, image: &Item, condition: Condition) -> Result<bool, 
         .set_item(Some(to_sdk_item(image)))
         .condition_expression(condition.text)
         .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-        // Without values there must be no map of them.
+        // The map of values must be absent if it is empty.
         .set_expression_attribute_values(
             values.filter(|values: &HashMap<_, _>| !values.is_empty()),
         );
@@ -250,7 +251,8 @@ mod tests {
             expires_at: None,
             follows: None,
         };
-        // A migration that has ended and the fan-out marked the older one, a migration touches the item now.
+        // An ended migration and the fan-out marked the older one, and a migration touches the item
+        // now.
         let origin = r#"{"S":"o"}"#.to_owned();
         let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
         let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
     }
 
-    /// The answer to the write was lost; sent again, it is refused because the item is not what it was.
+    /// The response to the write was lost; its retry is refused because the item has changed.
     #[tokio::test]
     async fn what_was_restored_although_the_answer_was_lost_is_done() {
         let key = Item::new().with("p", "Rush");
@@ -344,7 +346,7 @@ mod tests {
             .await
             .unwrap();
         let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
-        assert!(key_less.unwrap_err().starts_with("--without p: it is of the key"));
+        assert!(key_less.unwrap_err().starts_with("--without p: it is a key attribute"));
         assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
     }
 
@@ -375,7 +377,7 @@ mod tests {
         assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1");
         assert_eq!(condition.names["#n1"], "b");
         assert_eq!(condition.values[":v1"], SdkValue::N("1".to_owned()));
-        // What the version has besides must not have come meanwhile.
+        // Attributes that the version adds must still be absent.
         let wanted = Item::new().with("a", "y").with("c", "z");
         let condition = is_still(&key, Some(&item), Some(&wanted)).unwrap();
         assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1 AND attribute_not_exists(#n2)");

@@ -1,4 +1,5 @@
-//! Histories in a store in this process: what a base says of the time before its first change.
+//! Tests of histories in a store in this process: what a base shows of the time before its first
+//! change.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use testing::store::TestStore;
 
 const KEY: &str = r#"{"p":"Rush"}"#;
 
-/// Tables of films and their histories, and one film.
+/// Returns tables of films and their histories, and one film.
 async fn films(store: &TestStore) -> Place {
     store.table("films").await;
     store.table_of("films-history", "item", "version").await;
@@ -44,7 +45,7 @@ fn as_of_seconds(seconds: u64) -> Which {
     Which { number: None, as_of: Some(seconds.to_string()) }
 }
 
-/// What `restore` of the film answers.
+/// Returns the result of `restore` for the film.
 async fn restored(place: &Place, which: Which) -> Result<Exit, String> {
     let arguments = VersionsArguments {
         verb: VersionsVerb::Restore { key: KEY.to_owned(), which, without: vec![], dry_run: false },
@@ -74,7 +75,7 @@ async fn a_history_begins_when_a_back_fill_saw_the_item() {
     }
 }
 
-/// Back-fills of earlier builds, and what is known only from the first change.
+/// Backfills of earlier versions, and facts that are known only from the first change.
 #[tokio::test]
 async fn a_base_without_a_time_is_restored_by_its_number_only() {
     let store = TestStore::open().await;
@@ -108,13 +109,13 @@ async fn a_history_without_its_beginning_is_wrong() {
     delete.key("version", SdkValue::S("v0000000001".to_owned())).send().await.unwrap();
     let wrong = check::run(&place, 0).await.unwrap().wrong;
     assert_eq!(wrong, [(item.clone(), "has no versions at its beginning")].into());
-    // A head that says so: it was deleted because of newer ones.
+    // A head of a version that was deleted because of newer ones.
     write(Head { latest: 2, first: 2, ..Head::of_base() }.to_item(&item)).await;
     assert!(check::run(&place, 0).await.unwrap().is_clean());
 }
 
-/// Goal: an item that differed from its history in two scans is right if it agrees with it once when
-/// both are read right after each other.
+/// Goal: an item that differed from its history in two scans is correct if both agree once when
+/// read right after each other.
 #[tokio::test]
 async fn what_seemed_wrong_is_looked_at_by_itself() {
     let store = TestStore::open().await;
@@ -128,7 +129,7 @@ async fn what_seemed_wrong_is_looked_at_by_itself() {
     assert!(looked().await.is_empty());
     let delete = place.client.delete_item().table_name(&place.table);
     delete.key("p", SdkValue::S("Rush".to_owned())).send().await.unwrap();
-    assert_eq!(looked().await, [(item.clone(), "is gone, and its history does not say so")].into());
+    assert_eq!(looked().await, [(item.clone(), "is gone, but its history has no deletion")].into());
 }
 
 #[tokio::test]
@@ -141,8 +142,8 @@ async fn a_back_fill_leaves_the_histories_that_there_are() {
     }
 }
 
-/// DynamoDB may count more bytes than we do: what it refuses is left out like what we know to be too large,
-/// and the others have their histories.
+/// DynamoDB may count more bytes than this code: an item that it rejects is left out like one that
+/// is known to be too large, and the others have their histories.
 #[tokio::test]
 async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
     let store = TestStore::open().await;
@@ -167,14 +168,14 @@ async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
     let report = backfill::run(&through, false).await.unwrap();
     assert!(!report.is_whole());
     let said = report.text(Output::Table, false);
-    assert!(said.contains("2 items, 1 history begun, 0 there before"), "{said}");
+    assert!(said.contains("2 items, 1 history begun, 0 already existing"), "{said}");
     assert!(said.contains("Item size has exceeded"), "{said}");
     let wrong = check::run(&place, 0).await.unwrap().wrong;
     let large = history_key(&Item::new().with("p", "Large"));
     assert_eq!(wrong, [(large, "has no history")].into());
 }
 
-/// Neither keeps the others from being compared.
+/// Neither prevents the comparison of the others.
 #[tokio::test]
 async fn a_head_that_cannot_be_read_and_a_key_that_is_too_long_are_findings() {
     let store = TestStore::open().await;

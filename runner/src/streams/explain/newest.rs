@@ -1,6 +1,4 @@
-//! The newest record: of all streams, of a table, or of one item.
-//!
-//! What became of it is not looked at here.
+//! Finds the newest record of all streams, of a table, or of one item.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +12,15 @@ use client::output;
 use client::shards::{self, Place, Start, Stream};
 use mapping::{Record, SequenceNumber};
 
-/// Pages in a row without a record, after which nothing more is expected of a shard that is open: one
-/// may be empty although more follows.
+/// Number of consecutive empty pages after which an open shard is considered read: one may be empty
+/// although more follow.
 const EMPTY_PAGES_MAX: u32 = 5;
-/// How often it is said how far a search has come.
+/// Interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// The newest sequence number in the streams, as the store's own endpoint says it.
+/// Returns the newest sequence number in the streams, from the store's admin endpoint.
 pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
-    // AWS has no such endpoint, and the journal then says which it saw last.
+    // AWS has no such endpoint; then the journal has the last one that it saw.
     let endpoint = endpoint.filter(|endpoint| !endpoint::is_on_aws(endpoint))?;
     let client = endpoint::streams_client(endpoint);
     let mut newest: Option<SequenceNumber> = None;
@@ -41,7 +39,7 @@ pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> O
     newest.map(|sequence| sequence.as_str().to_owned())
 }
 
-/// The newest record of an item in its table's stream.
+/// Returns the newest record of an item in its table's stream.
 ///
 /// # Errors
 /// When there is none, or the stream cannot be read.
@@ -53,7 +51,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
         start.and_then(|start| SequenceNumber::parse(start).ok())
     };
     let mut shards: Vec<_> = stream.shards.iter().collect();
-    // An item's later records are in the shard itself or in one that follows, which begins later.
+    // Later records of an item are in the same shard or in a later one.
     shards.sort_by_key(|shard| std::cmp::Reverse(begins(shard)));
     let mut search = Search { key, seen: 0, told: Instant::now() };
     for shard in shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
@@ -62,7 +60,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
         }
     }
     Err(format!(
-        "none of the {} in the stream of `{table}` is of the item {}: a stream keeps its records for 24 hours, and the names and types have to be those of the key",
+        "none of the {} in the stream of `{table}` belongs to the item {}: check names and types of its key; a stream keeps records for 24 hours",
         output::counted(search.seen, "record", "records"),
         json::item_to_string(key)
     ))
@@ -75,7 +73,7 @@ struct Search<'k> {
 }
 
 impl Search<'_> {
-    /// The last record of the item in a shard.
+    /// Returns the last record of the item in a shard.
     async fn shard(&mut self, stream: &Stream, shard: &str) -> Result<Option<String>, String> {
         let (mut place, mut found, mut empty) = (Place::new(Start::TrimHorizon), None, 0);
         while empty < EMPTY_PAGES_MAX {
@@ -89,14 +87,14 @@ impl Search<'_> {
             if self.told.elapsed() > PROGRESS {
                 self.told = Instant::now();
                 let seen = output::counted(self.seen, "record was", "records were");
-                output::say(&format!("{seen} looked through, now {shard}"));
+                output::say(&format!("{seen} searched, now {shard}"));
             }
         }
         Ok(found)
     }
 }
 
-/// Whether a record is of the item with a key; numbers are compared by their value.
+/// Returns whether a record belongs to the item with a key; numbers are compared by value.
 fn is_of(record: &Record, key: &Item) -> bool {
     let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)

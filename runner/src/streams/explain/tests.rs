@@ -1,4 +1,4 @@
-//! What `explain` says of a record, from journals as mappings write them: one line for each entry.
+//! Answers of `explain` for journals as mappings write them; each line of a text is one entry.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())
 }
 
-/// `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST LAST KEY`,
-/// `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
+/// Parses `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST
+/// LAST KEY`, `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
 fn entry(line: &str) -> Entry {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (mapping, shard) = ("votes".to_owned(), "shardId-1".to_owned());
@@ -59,7 +59,7 @@ fn entry(line: &str) -> Entry {
     }
 }
 
-/// The mapping, with this bucket, or this queue or topic.
+/// Returns the mapping's first entry, with this bucket, or this queue or topic.
 fn introduction(bucket: Option<&str>, messages: Option<Messages>) -> Entry {
     Entry::Mapping {
         mapping: "votes".to_owned(),
@@ -78,8 +78,8 @@ fn explain(lines: &str, sequence: &str) -> String {
     explain_with(lines, sequence, (Some("failures"), None), &[]).0
 }
 
-/// The text, and what `redrive` is to be called with; the mapping has this bucket, or this queue or
-/// topic.
+/// Returns the text and the argument of the suggested `redrive`, for a mapping with this bucket,
+/// queue or topic.
 fn explain_with(
     lines: &str,
     sequence: &str,
@@ -105,7 +105,7 @@ fn explain_with(
     (text(sequence, &history, Err(&NotFound::Gone), &verdicts), object)
 }
 
-/// A batch of four whose third record is bad: bisected twice, then retried alone and given up.
+/// A batch of four whose third record is bad: bisected twice, then retried alone and discarded.
 const BISECTED: &str = "\
 invoked 1 1 41 42 43 44
 failed 1 0 Unhandled: bad
@@ -126,7 +126,7 @@ fn a_bisected_batch_is_a_tree() {
     let expected = "\
 record 43  votes  MODIFY  shardId-1
  (from the journal alone: the record is no longer in a stream)
- └─ votes  given up       RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x
+ └─ votes  discarded      RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x
      batch 1-1 (4 records) · attempt 1 · error after 7 ms: Unhandled: bad
        batch 1-2 (2 records) (another part) · attempt 1 · ok 7 ms
        batch 1-3 (2 records) · attempt 1 · error after 7 ms: Unhandled: bad
@@ -139,7 +139,7 @@ record 43  votes  MODIFY  shardId-1
     assert!(other.contains(" └─ votes  delivered\n"), "{other}");
 }
 
-/// Goal: a number is found as the archive writes it, with zeros before it.
+/// Goal: a number with leading zeros, as the archive writes it, is found.
 #[test]
 fn a_number_may_have_zeros_before_it() {
     let end_of = |sequence: &str| {
@@ -168,7 +168,7 @@ record 42  votes  MODIFY  shardId-1
 }
 
 #[test]
-fn what_is_given_up_is_said_with_its_place() {
+fn a_discarded_record_is_shown_with_its_place() {
     let queue = Messages::Queue("Failed".to_owned());
     let topic = Messages::Topic("Alarms".to_owned());
     let cases = [
@@ -193,7 +193,7 @@ fn what_is_given_up_is_said_with_its_place() {
 }
 
 #[test]
-fn a_record_between_those_that_were_given_up_was_filtered_out() {
+fn a_record_between_discarded_ones_was_filtered_out() {
     let lines = "\
 passed-over 42 because
 invoked 1 1 41 43
@@ -201,12 +201,12 @@ failed 1 0 Unhandled: bad
 gave-up 41 43 aws/lambda/x";
     let text = explain(lines, "42");
     assert!(text.ends_with(" └─ votes  filtered out   because\n"), "{text}");
-    assert!(explain(lines, "41").contains("given up"));
+    assert!(explain(lines, "41").contains("discarded"));
 }
 
-/// Goal: what was given up and driven again by hand is not said to wait for that.
+/// Goal: a record that was discarded and redriven is reported as that.
 #[test]
-fn what_was_redriven_is_said_to_be() {
+fn a_redriven_record_is_reported_as_that() {
     let redrive = |at_ms, done| Redrive {
         at_ms,
         function: "counters".to_owned(),
@@ -222,11 +222,11 @@ fn what_was_redriven_is_said_to_be() {
     for (redrives, expected) in [
         (
             vec![redrive(1, 0)],
-            format!("given up       {given_up}; not done by a redrive at {first}"),
+            format!("discarded      {given_up}; not done by a redrive at {first}"),
         ),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
-            format!("redriven       done at {second}; it was given up: {given_up}"),
+            format!("redriven       done at {second}; it was discarded: {given_up}"),
         ),
     ] {
         let said = said(&redrives);
@@ -239,9 +239,9 @@ fn waiting<'a>(mapping: &'a str, sequence: &'a str, shard: Option<&'a str>) -> W
     Waiting { mapping, sequence, shard, missed, starts_at, is_running, hindered }
 }
 
-/// Goal: what another shard has done is not said of a record of this one.
+/// Goal: a record's state follows its own shard.
 #[test]
-fn a_record_waits_as_its_own_shard_says() {
+fn the_state_of_a_waiting_record_follows_its_own_shard() {
     let shard = |id: &str, state: &str, checkpoint: &str, last_read: &str| json!({"id": id, "state": state, "checkpoint": checkpoint, "last_read": last_read});
     let status = json!({"mappings": [
         {"mapping": "votes", "shards": [
@@ -253,15 +253,15 @@ fn a_record_waits_as_its_own_shard_says() {
     ]});
     let latest = Some("LATEST");
     for (mapping, of, missed, expected) in [
-        ("votes", Some("a"), 0, "it waits behind a batch that fails"),
-        ("votes", Some("b"), 0, "it is done or was given up, and the journal has it no more"),
-        ("votes", Some("b"), 7, "it is done or was given up; the journal misses 7 reports"),
+        ("votes", Some("a"), 0, "it waits behind a failing batch"),
+        ("votes", Some("b"), 0, "it was processed or discarded, and the journal no longer has it"),
+        ("votes", Some("b"), 7, "it was processed or discarded; the journal lacks 7 reports"),
         ("votes", Some("c"), 0, "it was read and waits for its batch"),
-        ("votes", Some("d"), 0, "its shard stands still at a gap"),
+        ("votes", Some("d"), 0, "its shard is blocked at a gap"),
         ("votes", Some("e"), 0, "its shard is not read yet"),
-        ("votes", Some("f"), 0, "it is done or was given up, and the journal has it no more"),
+        ("votes", Some("f"), 0, "it was processed or discarded, and the journal no longer has it"),
         ("votes", None, 0, "its shard is not read yet"),
-        ("over", Some("a"), 0, "the mapping runs no more: its stream is disabled"),
+        ("over", Some("a"), 0, "the mapping has ended: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
     ] {
         let waiting = Waiting { missed, ..waiting(mapping, "41", of) };
@@ -273,14 +273,14 @@ fn a_record_waits_as_its_own_shard_says() {
             "b",
             "41",
             latest,
-            "it was written before the mapping began (`StartingPosition: LATEST`), or it is done",
+            "it was written before the mapping started (`StartingPosition: LATEST`), or it was processed",
         ),
-        ("b", "41", None, "it is done or was given up, and"),
+        ("b", "41", None, "it was processed or discarded, and"),
         (
             "b",
             "81",
             latest,
-            "it was written before the mapping began (`StartingPosition: LATEST`), or",
+            "it was written before the mapping started (`StartingPosition: LATEST`), or",
         ),
         ("b", "81", None, "it has not been read yet"),
         ("c", "51", latest, "it has not been read yet"),
@@ -292,9 +292,9 @@ fn a_record_waits_as_its_own_shard_says() {
     }
 }
 
-/// Goal: whoever asks sees each mapping of the table, also one that nothing runs.
+/// Goal: the answer lists every mapping of the table, also those that do not run.
 #[test]
-fn mappings_that_do_not_run_are_said_to_be() {
+fn mappings_that_do_not_run_are_listed() {
     let status = json!({
         "disabled": [{"mapping": "off", "function": "f", "table": "votes"}],
         "not_run": [
@@ -332,33 +332,33 @@ fn mappings_that_do_not_run_are_said_to_be() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_said_to_wait_for_its_destination() {
+fn a_discarded_record_waits_for_its_destination() {
     let failed = "invoked 1 1 41\nfailed 1 0 bad\nunstored no bucket";
-    let waits = "being tried    it was given up and waits for its destination: no bucket";
+    let waits = "in progress    it was discarded and waits for its destination: no bucket";
     assert!(explain(failed, "41").contains(waits), "{}", explain(failed, "41"));
     let again = explain(&format!("{failed}\ninvoked 2 2 41"), "41");
-    assert!(again.contains("no attempt was successful yet"), "{again}");
+    assert!(again.contains("no attempt has succeeded yet"), "{again}");
     let kept = explain(&format!("{failed}\ngave-up 41 41 aws/lambda/x"), "41");
-    assert!(kept.contains("given up       RetryAttemptsExhausted, kept in"), "{kept}");
+    assert!(kept.contains("discarded      RetryAttemptsExhausted, kept in"), "{kept}");
 }
 
-/// Goal: an attempt whose end `weir up` did not live to write is told from one that runs, and a record
-/// that the checkpoint is past from one that is tried.
+/// Goal: an attempt without an outcome in the journal is reported as running, as cut off by a kill,
+/// or as past, according to the checkpoint and the run.
 #[test]
-fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
-    let missed = "its end is not in the journal: `weir up` was killed meanwhile";
-    let not_yet = "· its end is not in the journal yet";
+fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
+    let missed = "the outcome is not in the journal: `weir up` was killed during the attempt";
+    let not_yet = "· the outcome is not in the journal yet";
     let shard =
         |checkpoint: &str| json!({"id": "shardId-1", "state": "working", "checkpoint": checkpoint});
     let status = |checkpoint: &str| json!({"mappings": [{"mapping": "votes", "shards": [shard(checkpoint)]}]});
     let (before, past) = (status("40"), status("41"));
     for (runs, status, is_running, outcome, detail, end) in [
-        (1, Some(&before), true, "being tried", "no attempt was successful yet", "· it runs"),
-        (1, None, true, "being tried", "no attempt was successful yet", "· it runs"),
-        (1, None, false, "being tried", "no attempt is known to have been successful, and", missed),
-        (2, Some(&before), true, "being tried", "no attempt was successful yet", missed),
+        (1, Some(&before), true, "in progress", "no attempt has succeeded yet", "· running"),
+        (1, None, true, "in progress", "no attempt has succeeded yet", "· running"),
+        (1, None, false, "in progress", "no attempt is known to have succeeded;", missed),
+        (2, Some(&before), true, "in progress", "no attempt has succeeded yet", missed),
         (2, Some(&past), true, "end unknown", "not say which: `weir up` was killed", missed),
-        (1, Some(&past), true, "end unknown", "not say which yet; ask again", not_yet),
+        (1, Some(&past), true, "end unknown", "not say which yet; run this command again", not_yet),
     ] {
         let folder = tempfile::tempdir().unwrap();
         for run in 0..runs {
@@ -386,16 +386,21 @@ fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
     }
 }
 
-/// Goal: whoever asks is not told to ask again for what will never be written.
+/// Goal: if the journal cannot be written, the answer says why and suggests no rerun.
 #[test]
-fn what_cannot_be_written_is_said_and_not_waited_for() {
+fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
     let shard = |checkpoint: &str| json!({"id": "s", "state": "working", "checkpoint": checkpoint});
     let status = |checkpoint: &str| json!({"mappings": [{"mapping": "votes", "shards": [shard(checkpoint)]}]});
     let (before, past) = (status("40"), status("41"));
     let full = Some("the journal cannot be written: make room");
     for (status, is_running, hindered, expected) in [
         (Some(&past), true, full, "does not have it: the journal cannot be written: make room"),
-        (Some(&past), true, None, "it is done or was given up, and the journal has it no more"),
+        (
+            Some(&past),
+            true,
+            None,
+            "it was processed or discarded, and the journal no longer has it",
+        ),
         (Some(&before), true, full, "it has not been read yet"),
         (None, true, full, "`weir up` runs, and its state is not known here"),
         (None, false, None, "`weir up` does not run"),
@@ -421,6 +426,6 @@ fn what_cannot_be_written_is_said_and_not_waited_for() {
     };
     let said = text("41", &history, Err(&NotFound::Gone), &verdicts(&history, &place, "41"));
     assert!(said.contains("end unknown") && said.contains("not say which: the journal"), "{said}");
-    assert!(said.contains("· its end is not in the journal\n"), "{said}");
-    assert!(!said.contains("ask again") && !said.contains("killed"), "{said}");
+    assert!(said.contains("· the outcome is not in the journal\n"), "{said}");
+    assert!(!said.contains("run this command again") && !said.contains("killed"), "{said}");
 }

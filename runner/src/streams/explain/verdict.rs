@@ -1,6 +1,6 @@
-//! What each mapping did with one record, as the journal, the stream and the state of `weir up` tell.
+//! What each mapping did with one record, from the journal, the stream and the status of `weir up`.
 //!
-//! Pure: it asks no stream, and reads no file.
+//! Pure: it reads no stream and no file.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use client::output::counted;
 use local::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
 use mapping::{FilterCriteria, SequenceNumber};
 
-/// What one mapping did.
+/// What one mapping did with the record.
 pub(super) struct Verdict {
     pub(super) mapping: String,
     pub(super) function: String,
@@ -23,25 +23,25 @@ pub(super) struct Verdict {
     pub(super) failure_object: Option<String>,
     pub(super) filter: Vec<String>,
     pub(super) missed: u64,
-    /// Whether the mapping is past the record, so that no attempt with it runs any more.
+    /// Whether the mapping is past the record, so that no attempt with it is still running.
     is_over: bool,
-    /// Whether its `weir up` is kept from writing the journal.
+    /// Whether its `weir up` cannot write the journal.
     is_hindered: bool,
 }
 
 impl Verdict {
-    /// How an attempt ended.
+    /// Returns how an attempt ended.
     pub(super) fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
-            // A report that the journal misses does not come any more.
+            // A report that the journal lacks will not arrive any more.
             None if self.is_over
                 && attempt.place.is_some()
                 && (self.missed > 0 || self.is_hindered) =>
             {
-                "its end is not in the journal".to_owned()
+                "the outcome is not in the journal".to_owned()
             }
             None if self.is_over && attempt.place.is_some() => {
-                "its end is not in the journal yet".to_owned()
+                "the outcome is not in the journal yet".to_owned()
             }
             _ => end(attempt),
         }
@@ -63,19 +63,19 @@ impl Verdict {
     }
 }
 
-/// What is known beside the journal.
+/// Facts from outside the journal.
 pub(super) struct Surroundings<'a> {
     pub(super) found: Option<&'a Found>,
     pub(super) status: Option<&'a Value>,
     /// The data folder.
     pub(super) directory: &'a Path,
-    /// What was redriven by hand.
+    /// Redrives by hand.
     pub(super) redrives: &'a [Redrive],
-    /// The record's shard, if the journal names it.
+    /// The record's shard, if the journal has it.
     pub(super) shard: Option<&'a str>,
-    /// Whether the `weir up` runs that writes the journal.
+    /// Whether the `weir up` that writes the journal is running.
     pub(super) is_running: bool,
-    /// What keeps it from writing, if something does.
+    /// Why it cannot write, if it cannot.
     pub(super) hindered: Option<&'a str>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn verdicts(
     verdicts
 }
 
-/// The mappings of a table that the running `weir up` has and does not run.
+/// Returns the mappings of a table that the running `weir up` has but does not run.
 fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
     let of = |entry: &Value, name: &str| {
         entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -144,7 +144,8 @@ fn verdict(
         let event = found.record.event();
         (filter.verdict(event).matched, filter.explain(event))
     });
-    // What the journal says of a range of records is of one shard, and the stream knows the record's.
+    // A range of records in the journal belongs to one shard; the stream says to which shard the
+    // record does.
     let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
     let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
         PassedOver::Why(_) => true,
@@ -173,16 +174,18 @@ fn verdict(
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => (REDRIVEN, format!("done at {at}; it was given up: {given_up}")),
-            Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
-            None => ("given up", given_up),
+            Some((true, at)) => (REDRIVEN, format!("done at {at}; it was discarded: {given_up}")),
+            Some((false, at)) => {
+                ("discarded", format!("{given_up}; not done by a redrive at {at}"))
+            }
+            None => ("discarded", given_up),
         }
     } else if was_tried && is_over {
         (END_UNKNOWN, waiting.over(&attempts))
     } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
-        (NOT_DELIVERED, format!("no attempt was successful, and {DISABLED}"))
+        (NOT_DELIVERED, format!("no attempt has succeeded, and {DISABLED}"))
     } else if was_tried {
-        ("being tried", being_tried(mapping, place.is_running))
+        ("in progress", being_tried(mapping, place.is_running))
     } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
         ("filtered out", why.join("; "))
     } else {
@@ -202,7 +205,7 @@ fn verdict(
     }
 }
 
-/// Why the filter refused a record, by the journal, or by the record with its verdict now.
+/// Returns why the filter rejects the record: from the journal, or by filtering it now.
 fn why_not_passed(
     passed_over: Option<&PassedOver>,
     live: Option<&(bool, Vec<String>)>,
@@ -217,16 +220,16 @@ fn why_not_passed(
     }
 }
 
-/// What a record waits for that no attempt has done.
+/// Returns why a tried record is not processed yet.
 fn being_tried(mapping: &MappingHistory, is_running: bool) -> String {
     match &mapping.undelivered {
-        Some(why) => format!("it was given up and waits for its destination: {why}"),
+        Some(why) => format!("it was discarded and waits for its destination: {why}"),
         None if is_running => TRIED.to_owned(),
         None => TRIED_BEFORE.to_owned(),
     }
 }
 
-/// The attempts; where nothing runs, those without an end got none.
+/// Returns the attempts. If nothing runs, attempts without an outcome have missed it.
 fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
     let mut attempts = mapping.attempts.clone();
     if !is_running {
@@ -237,12 +240,12 @@ fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
     attempts
 }
 
-/// What `weir streams redrive` has brought to its function after it was given up.
+/// Discarded, then processed by `weir streams redrive`.
 pub(super) const REDRIVEN: &str = "redriven";
-/// What was tried, and of which only the checkpoint tells that it is over.
+/// Tried, and past the checkpoint; the outcome is not in the journal.
 const END_UNKNOWN: &str = "end unknown";
-const TRIED: &str = "no attempt was successful yet";
-const TRIED_BEFORE: &str = "no attempt is known to have been successful, and `weir up` does not run; it goes on from its checkpoint when it is started";
+const TRIED: &str = "no attempt has succeeded yet";
+const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` does not run, and resumes from its checkpoint when it starts";
 const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
 const NOT_DELIVERED: &str = "not delivered";
 const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
@@ -254,8 +257,8 @@ fn kept_nowhere(facts: &MappingFacts) -> &'static str {
     if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE }
 }
 
-/// Whether a redrive brought a record to its mapping's function, and when: the first that did, or the
-/// last that was tried.
+/// Returns whether and when a redrive processed a record: the first that did, or else the last that
+/// was tried.
 fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
     let own = redrives.iter().filter_map(|redrive| {
         Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
@@ -265,11 +268,11 @@ fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Optio
     Some((*done, time(*at_ms)))
 }
 
-/// Where what was given up is kept.
+/// Where discarded records are kept.
 struct Kept {
-    /// In words.
+    /// Description for people.
     place: String,
-    /// What `redrive` takes, if that is known.
+    /// The argument of `redrive`, if known.
     object: Option<String>,
 }
 
@@ -284,7 +287,7 @@ impl Kept {
             let file = messages.file(directory, key).display().to_string();
             return Self { place: format!("kept in {file}"), object: Some(file) };
         }
-        // The journal of an older version does not name queues and topics.
+        // Journals of older versions do not name queues and topics.
         let name = key.rsplit('/').next().unwrap_or(key);
         let folder = directory.join("destinations");
         let place = format!("kept below {}, in a file `{name}.json`", folder.display());
@@ -292,31 +295,31 @@ impl Kept {
     }
 }
 
-/// A record that passes the filter and has not been delivered.
+/// A record that passes the filter and was not delivered.
 pub(super) struct Waiting<'a> {
     pub(super) mapping: &'a str,
     pub(super) sequence: &'a str,
     /// Its shard, if it is known.
     pub(super) shard: Option<&'a str>,
-    /// Reports of the mapping that the journal misses.
+    /// Number of the mapping's reports that the journal lacks.
     pub(super) missed: u64,
-    /// The mapping's `StartingPosition`; older journals do not say it.
+    /// The mapping's `StartingPosition`; older journals lack it.
     pub(super) starts_at: Option<&'a str>,
     /// Whether its `weir up` runs.
     pub(super) is_running: bool,
-    /// What keeps that one from writing what it does, if something does.
+    /// Why that `weir up` cannot write, if it cannot.
     pub(super) hindered: Option<&'a str>,
 }
 
 impl Waiting<'_> {
-    /// Why it was not delivered, as far as the mapping's state says it. Sequence numbers say nothing of
-    /// other shards than the record's own.
+    /// Returns why the record was not delivered, from the mapping's status. Sequence numbers are
+    /// compared within the record's own shard only.
     pub(super) fn text(&self, status: Option<&Value>) -> String {
         let Some(status) = status else {
             if self.is_running {
                 return "`weir up` runs, and its state is not known here".to_owned();
             }
-            return "`weir up` does not run; it goes on from its checkpoint when it is started"
+            return "`weir up` does not run; it resumes from its checkpoint when it starts"
                 .to_owned();
         };
         if status::is_disabled(status, self.mapping) {
@@ -328,35 +331,35 @@ impl Waiting<'_> {
         };
         if mapping.get("ended") == Some(&json!(true)) {
             let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
-            return format!("the mapping runs no more: {why}; start `weir up` again");
+            return format!("the mapping has ended: {why}; restart `weir up`");
         }
         match self.its_shard(mapping) {
             Some(shard) => self.in_shard(shard),
-            None => "its shard is not read yet, or is over".to_owned(),
+            None => "its shard is not read yet, or has ended".to_owned(),
         }
     }
 
-    /// Whether the mapping is past the record, as far as its state says it.
+    /// Returns whether the mapping is past the record, by its status.
     fn is_over(&self, status: Option<&Value>) -> bool {
         let mapping = status.and_then(|status| self.own(status));
         let shard = mapping.and_then(|mapping| self.its_shard(mapping));
         shard.is_some_and(|shard| self.is_past(shard))
     }
 
-    /// That the mapping is past a record that was tried, and how that ended is not written down. Only a
-    /// last attempt of a run that is over was cut off.
+    /// Explains that the mapping is past a tried record whose outcome is not in the journal. A kill
+    /// can only cut off the last attempt of a run that is over.
     fn over(&self, attempts: &[Attempt]) -> String {
         let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
         let why = match (self.missed, self.hindered) {
             (0, _) if last.is_some_and(|last| last.end == Some(End::Missed)) => {
-                ": `weir up` was killed meanwhile".to_owned()
+                ": `weir up` was killed during the attempt".to_owned()
             }
             (_, Some(why)) => format!(": {why}"),
-            (0, None) => " yet; ask again in a moment".to_owned(),
-            (missed, None) => format!(": it misses {}", reports(missed)),
+            (0, None) => " yet; run this command again".to_owned(),
+            (missed, None) => format!(": it lacks {}", reports(missed)),
         };
         format!(
-            "it is done or was given up, as the checkpoint is past it; the journal does not say which{why}"
+            "the checkpoint is past it, so it was processed or discarded; the journal does not say which{why}"
         )
     }
 
@@ -370,8 +373,8 @@ impl Waiting<'_> {
         shards.find(|it| it.get("id").and_then(Value::as_str) == self.shard)
     }
 
-    /// Whether the checkpoint of the shard is behind the record. One that is over has no checkpoint of
-    /// its own any more.
+    /// Returns whether the record is at or before the checkpoint of the shard. An ended shard has
+    /// no checkpoint.
     fn is_past(&self, shard: &Value) -> bool {
         shard.get("state").and_then(Value::as_str) == Some("done")
             || self.is_behind(shard, "checkpoint")
@@ -388,49 +391,52 @@ impl Waiting<'_> {
         if self.is_past(shard) {
             return match (self.missed, self.hindered) {
                 (0, _) if self.starts_at == Some(LATEST) => {
-                    format!("{BEFORE_THE_START}, or it is done and the journal has it no more")
+                    format!(
+                        "{BEFORE_THE_START}, or it was processed and the journal no longer has it"
+                    )
                 }
                 (_, Some(why)) => {
-                    format!("it is done or was given up, and the journal does not have it: {why}")
+                    format!(
+                        "it was processed or discarded, and the journal does not have it: {why}"
+                    )
                 }
                 (0, None) => {
-                    "it is done or was given up, and the journal has it no more".to_owned()
+                    "it was processed or discarded, and the journal no longer has it".to_owned()
                 }
                 (missed, None) => {
-                    format!("it is done or was given up; the journal misses {}", reports(missed))
+                    format!("it was processed or discarded; the journal lacks {}", reports(missed))
                 }
             };
         }
         match text("state") {
             Some("gap") => {
-                "its shard stands still at a gap: records were trimmed before they were read"
+                "its shard is blocked at a gap: records were trimmed before they were read"
                     .to_owned()
             }
-            Some("retrying") => "it waits behind a batch that fails".to_owned(),
-            Some("unreachable") => "its shard cannot be read; it is tried again".to_owned(),
+            Some("retrying") => "it waits behind a failing batch".to_owned(),
+            Some("unreachable") => "its shard cannot be read; the read is retried".to_owned(),
             Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
             _ if self.is_behind(shard, "last_read") => {
                 "it was read and waits for its batch".to_owned()
             }
             Some("caught up") if self.starts_at == Some(LATEST) => {
-                format!("{BEFORE_THE_START}, or in the last moments")
+                format!("{BEFORE_THE_START}, or a moment ago")
             }
             _ => "it has not been read yet".to_owned(),
         }
     }
 }
 
-/// The starting position of a mapping that reads nothing of what was written before it.
+/// The starting position of a mapping that ignores all earlier records.
 const LATEST: &str = "LATEST";
 const BEFORE_THE_START: &str =
-    "it was written before the mapping began (`StartingPosition: LATEST`)";
+    "it was written before the mapping started (`StartingPosition: LATEST`)";
 
 pub(super) fn reports(count: u64) -> String {
     counted(count, "report", "reports")
 }
 
-/// A reason of several lines in one. What a program wrote before it ended says in its last line what
-/// went wrong.
+/// Shortens a reason to one line. The last line of a program's output usually has the cause.
 fn in_a_line(reason: &str) -> String {
     let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
@@ -448,9 +454,9 @@ fn end(attempt: &Attempt) -> String {
             format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
         Some(End::Missed) => {
-            "its end is not in the journal: `weir up` was killed meanwhile, or could not keep up; the function may have done it"
+            "the outcome is not in the journal: `weir up` was killed during the attempt, or wrote too slowly; the function may have processed it"
                 .to_owned()
         }
-        None => "it runs".to_owned(),
+        None => "running".to_owned(),
     }
 }

@@ -1,5 +1,5 @@
-//! What happens on this machine in place of resources and attributes that exist only on AWS.
-//! It reads no property.
+//! Describes what happens on this machine instead of resources and attributes that exist only on
+//! AWS. It reads no property.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -7,7 +7,7 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// The first prefix that fits a resource's type says what happens.
+/// What happens instead, by the first prefix that matches a resource's type.
 const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::ApiGateway", "no HTTP endpoint is opened"),
     ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
@@ -36,7 +36,7 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Serverless::StateMachine", "it is not run"),
 ];
 
-/// Attributes beside a resource's type that have an effect only on AWS.
+/// Attributes next to a resource's type that have an effect only on AWS.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("Connectors", "permissions are not checked"),
     ("CreationPolicy", "nothing is waited for"),
@@ -55,7 +55,7 @@ pub(crate) fn list_resource(resource: &Resource<'_>, findings: &Findings<'_>) {
     list(resource, String::new(), resource.at, instead, findings);
 }
 
-/// Lists the attributes beside the type of a resource that is emulated.
+/// Lists the attributes next to the type of an emulated resource.
 pub(crate) fn list_attributes(resource: &Resource<'_>, findings: &Findings<'_>) {
     if resource.kind == ResourceKind::Other {
         return;

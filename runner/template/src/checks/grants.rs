@@ -1,7 +1,7 @@
-//! Which tables of the template a function may write to, and whether it may use a service at all:
-//! from the policies of its role, and from SAM's policy templates.
+//! Finds the tables of the template to which a function may write, and whether it may use a service
+//! at all, from the policies of its role and from SAM's policy templates.
 //!
-//! It checks no permission: a statement that it does not understand grants nothing here.
+//! It does not check permissions: an unknown statement grants nothing here.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -10,7 +10,7 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The actions that write an item, in small letters as IAM compares them.
+/// The actions that write an item, in lower case, because IAM ignores case.
 const WRITES: &[&str] = &[
     "dynamodb:batchwriteitem",
     "dynamodb:deleteitem",
@@ -24,7 +24,7 @@ const WRITES: &[&str] = &[
 /// SAM's policy templates that let a function write to the table `TableName`.
 const WRITING_TEMPLATES: &[&str] = &["DynamoDBCrudPolicy", "DynamoDBWritePolicy"];
 
-/// The logical ids of the tables that the function may write to, each once.
+/// Returns the logical ids of the tables that the function may write to, each once.
 pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -> Vec<String> {
     let mut tables = Vec::new();
     if let Some(role) = function.properties.get("Role").and_then(referred)
@@ -54,8 +54,7 @@ pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -
     tables
 }
 
-/// Whether a function may have permissions of a service, such as `sqs`: where it is not plain that it
-/// has none.
+/// Returns true unless a function certainly has no permissions of a service, such as `sqs`.
 pub(crate) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, service: &str) -> bool {
     let own_role = format!("{}Role", function.id);
     let mut separate = resolver.resources.iter().filter(|found| belongs(found, &own_role));
@@ -69,7 +68,8 @@ pub(crate) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, servic
             .any(|policy| may_be_of(policy, service))
 }
 
-/// Whether a policy may allow something of a service. What a managed policy allows is not known here.
+/// Returns true if a policy may allow actions of a service. The content of managed policies is
+/// unknown here.
 fn may_be_of(policy: &Node, service: &str) -> bool {
     let Kind::Map(entries) = &policy.kind else { return true };
     let Some(statements) = policy.get("Statement") else {
@@ -90,14 +90,14 @@ fn may_be_of(policy: &Node, service: &str) -> bool {
     })
 }
 
-/// Whether a resource is a policy that is added to the role.
+/// Returns true if a resource is a policy that is attached to the role.
 fn belongs(resource: &Resource<'_>, role: &str) -> bool {
     let roles = resource.properties.get("Roles").map_or(&[][..], items);
     matches!(resource.type_name, "AWS::IAM::Policy" | "AWS::IAM::ManagedPolicy")
         && roles.iter().any(|node| referred(node) == Some(role))
 }
 
-/// What `AWS::IAM::Policy` resources add to a role.
+/// Returns the tables that `AWS::IAM::Policy` resources allow for a role.
 fn of_separate_policies(resolver: &Resolver<'_>, role: &str) -> Vec<String> {
     let policies = resolver.resources.iter().filter(|resource| belongs(resource, role));
     policies
@@ -121,7 +121,7 @@ fn of_statement(statement: &Node) -> Vec<String> {
     resources.iter().flat_map(all_referred).map(str::to_owned).collect()
 }
 
-/// Whether an action of a policy, which may end with `*`, covers a write.
+/// Returns whether an action of a policy, which may end with `*`, covers a write.
 fn is_write(action: &str) -> bool {
     let action = action.to_lowercase();
     match action.strip_suffix('*') {
@@ -130,7 +130,7 @@ fn is_write(action: &str) -> bool {
     }
 }
 
-/// A list, or one value that stands for a list of it.
+/// Returns the elements of a list, or a single value as a list.
 fn items(node: &Node) -> &[Node] {
     match &node.kind {
         Kind::List(items) => items,
@@ -138,12 +138,12 @@ fn items(node: &Node) -> &[Node] {
     }
 }
 
-/// The logical id behind `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"`.
+/// Returns the logical id in `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"`.
 fn referred(node: &Node) -> Option<&str> {
     all_referred(node).into_iter().next()
 }
 
-/// The logical ids, and the parameters, behind a reference; of `!Sub` all in the order of the text.
+/// Returns the logical ids and parameters in a reference; for `!Sub`, all in text order.
 fn all_referred(node: &Node) -> Vec<&str> {
     let Kind::Call(intrinsic, argument) = &node.kind else { return Vec::new() };
     let text = match &argument.kind {
@@ -162,7 +162,8 @@ fn all_referred(node: &Node) -> Vec<&str> {
     }
 }
 
-/// The logical ids of the tables that a `TableName` may mean: what it refers to, or has that name.
+/// Returns the logical ids of the tables that a `TableName` may mean: those that it refers to or
+/// that have this name.
 fn table_named(resolver: &Resolver<'_>, name: &Node) -> Vec<String> {
     let Some(literal) = name.as_text() else {
         return all_referred(name).into_iter().map(str::to_owned).collect();

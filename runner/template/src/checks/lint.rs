@@ -1,7 +1,7 @@
-//! What a template says that is allowed and probably not meant: the checks that have a name, and the
-//! ones over several resources.
-//! It refuses nothing, and a check that does not apply is switched off where it fires:
-//! `Metadata: {Weir: {Accept: [name]}}` on the resource.
+//! Warns of settings that are valid but probably unintended: checks with names, and checks across
+//! resources.
+//!
+//! They never reject a template. `Metadata: {Weir: {Accept: [name]}}` on the resource accepts one.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::{
 };
 use mapping::{FilterCriteria, PatternFault, RecordShape, Remark};
 
-/// DynamoDB advises at most this many readers of one shard (AWS Lambda guide, "Using AWS Lambda with
-/// Amazon DynamoDB": two for a table that is no global table).
+/// Maximum number of readers of a shard that DynamoDB recommends (AWS Lambda guide, "Using AWS
+/// Lambda with Amazon DynamoDB": two, for a table that is not a global table).
 const READERS_MAX: usize = 2;
 
-/// A stream keeps a record for this long.
+/// The retention of a stream.
 const RETENTION_SECONDS: u64 = 24 * 60 * 60;
 
 /// The check of functions that do not run here.
@@ -72,12 +72,12 @@ fn accepted_names(resource: &Node) -> &[Node] {
     }
 }
 
-/// Whether a resource accepts a check.
+/// Returns whether a resource accepts a check.
 pub(crate) fn accepts(resource: &Node, name: &str) -> bool {
     accepted_names(resource).iter().any(|node| node.as_text() == Some(name))
 }
 
-/// A name in `Accept` that is none switches nothing off, which its author would never notice.
+/// Reports an unknown name in `Accept`, which would silently accept nothing.
 pub(crate) fn check_accepted(resource: &Resource<'_>, findings: &Findings<'_>) {
     for node in accepted_names(resource.node) {
         let name = node.as_text().unwrap_or_default();
@@ -86,7 +86,7 @@ pub(crate) fn check_accepted(resource: &Resource<'_>, findings: &Findings<'_>) {
                 Some(meant) => format!("write `{meant}`"),
                 None => format!("write {}", listed(NAMES.iter().copied())),
             };
-            findings.error(node.at, format!("there is no check `{name}` to accept"), help);
+            findings.error(node.at, format!("unknown check `{name}` to accept"), help);
         }
     }
 }
@@ -110,7 +110,7 @@ pub(crate) fn check_filters(
                 PatternFault::AlwaysMatches => (
                     "always-matches",
                     format!(
-                        "this demand is always met, also when the attribute is there: {problem}"
+                        "this condition always matches, even if the attribute exists: {problem}"
                     ),
                 ),
                 PatternFault::ExcludesNothing => (
@@ -149,8 +149,8 @@ fn shape(table: Option<&Table>) -> RecordShape {
     }
 }
 
-/// The place of what these names lead to, in a pattern of several lines: each stands behind the one
-/// before it. In a pattern of one line, the whole of it.
+/// Returns the place of a path in a pattern of several lines: each name is after the previous one.
+/// In a pattern of one line, returns the whole pattern.
 pub(crate) fn place_in_lines(findings: &Findings<'_>, at: Span, path: &str) -> Span {
     let mut place = at;
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -167,13 +167,13 @@ fn behind(place: Span) -> Span {
     Span { column: place.column + place.width, ..place }
 }
 
-/// The place of a piece of a pattern.
+/// Returns the place of a piece of a pattern.
 fn piece(findings: &Findings<'_>, at: Span, marked: &str) -> Span {
     piece_from(findings, at, at, marked).unwrap_or(at)
 }
 
-/// The first place of a piece of the pattern that begins `at`, from `from` on: in that line or in those
-/// that go on with the pattern, which are indented as far.
+/// Returns the first place of a piece of the pattern at `at`, from `from` on: in that line or in
+/// the following lines of the pattern, which have the same indentation.
 fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Option<Span> {
     let indent = at.column.saturating_sub(1);
     for number in from.line..=findings.lines() {
@@ -192,8 +192,8 @@ fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Op
     None
 }
 
-/// Checks the settings of one mapping against each other and against its table. A bound of its
-/// attempts that is refused is one that was meant.
+/// Checks the settings of one mapping against each other and against its table. An invalid limit of
+/// its attempts still counts as a limit.
 pub(crate) fn check_mapping(
     properties: &Properties<'_, '_>,
     mapping: &EventSourceMapping,
@@ -203,21 +203,21 @@ pub(crate) fn check_mapping(
     let place = |name: &str| properties.key_place(name).unwrap_or(mapping.at);
     let has_bound = mapping.retry_attempts_max.is_some() || mapping.record_age_max.is_some();
     if !has_bound && is_bound_refused {
-        // What is wrong with it is told; without it nothing is known.
+        // Its own error is reported; without the table nothing is known.
     } else if !has_bound {
         warn(
             properties,
             "retries-forever",
             place("MaximumRetryAttempts"),
-            "a record that always fails stops its shard until the stream forgets it, up to 24 hours",
-            "write `MaximumRetryAttempts: 10`, and a destination for what is given up",
+            "a record that always fails blocks its shard until the stream trims it, up to 24 hours",
+            "write `MaximumRetryAttempts: 10`, and a destination for discarded records",
         );
     } else if mapping.on_failure.is_none() && !is_destination_written(properties) {
         warn(
             properties,
             "dropped-records",
             place("DestinationConfig"),
-            "records that are given up are gone: this mapping has no destination for them",
+            "discarded records are lost: this mapping has no failure destination",
             "write `DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Bucket.Arn}}`",
         );
     }
@@ -228,8 +228,8 @@ pub(crate) fn check_mapping(
             properties,
             "record-age",
             place("MaximumRecordAgeInSeconds"),
-            "no record gets that old: a stream forgets it after 24 hours, and then it goes nowhere",
-            "write 82800 (23 hours), so that what is given up still reaches its destination",
+            "no record gets that old: a stream trims it after 24 hours, and then it is lost",
+            "write 82800 (23 hours), so that discarded records still reach their destination",
         );
     }
     let Some(table) = table else { return };
@@ -242,7 +242,7 @@ pub(crate) fn check_mapping(
             place("ParallelizationFactor"),
             format!(
                 "order is kept for each item only: items with one `{}` and different `{sort_key}` \
-                 are worked on at the same time",
+                 are processed concurrently",
                 table.partition_key
             ),
             "remove it if the function combines items of a partition; accept `item-order` if not",
@@ -251,12 +251,12 @@ pub(crate) fn check_mapping(
     check_images(properties, mapping, table);
 }
 
-/// Whether there is a destination, also one that was refused.
+/// Returns true if a destination is written, even an invalid one.
 fn is_destination_written(properties: &Properties<'_, '_>) -> bool {
     properties.mapping("DestinationConfig").is_some_and(|config| config.has("OnFailure"))
 }
 
-/// A function that wants what TTL deletes needs the item as it was.
+/// Warns of a function that processes TTL deletes without the old image.
 fn check_images(properties: &Properties<'_, '_>, mapping: &EventSourceMapping, table: &Table) {
     let by_an_application = serde_json::json!({"eventName": "REMOVE", "dynamodb": {"Keys": {}}});
     let wants_expired = |filter: &FilterPattern| {
@@ -277,14 +277,14 @@ fn check_images(properties: &Properties<'_, '_>, mapping: &EventSourceMapping, t
         "ttl-without-image",
         table.stream_at.unwrap_or(mapping.at),
         format!(
-            "`{}` takes what TTL deletes, and with {view} a record of a deletion carries the key only",
+            "`{}` processes TTL deletes, but with {view} the record of a deletion has only the key",
             mapping.function
         ),
         "write `StreamViewType: OLD_IMAGE` or `NEW_AND_OLD_IMAGES`",
     );
 }
 
-/// Checks what shows only when all mappings are known.
+/// Runs the checks that need all mappings.
 pub(crate) fn check_stack(resolver: &Resolver<'_>, stack: &Stack) {
     let mut readers: BTreeMap<&str, usize> = BTreeMap::new();
     for mapping in &stack.mappings {
@@ -298,7 +298,7 @@ pub(crate) fn check_stack(resolver: &Resolver<'_>, stack: &Stack) {
                 "many-readers",
                 mapping.at,
                 format!("this is mapping {count} on the stream of `{table}`: more than two readers of a shard are throttled"),
-                "join functions that read the same table, or hand records on from one of them",
+                "merge functions that read the same table, or forward records from one of them",
             );
         }
         let Some(function) = function.filter(|_| mapping.filters.is_empty()) else { continue };

@@ -1,5 +1,5 @@
-//! What is allowed and probably not meant, and what is not carried out here.
-//! It refuses nothing.
+//! Warnings about settings that are probably unintended or not emulated here. They never reject a
+//! template.
 
 pub(crate) mod elsewhere;
 pub(crate) mod grants;

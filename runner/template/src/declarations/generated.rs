@@ -1,29 +1,29 @@
-//! The logical ids of the resources that SAM generates beside those of a template.
-//! It evaluates nothing and knows no attribute of what is generated.
+//! The logical ids of resources that SAM generates in addition to those of a template.
 //!
-//! Source: AWS SAM translator 1.115 (`samtranslator.model`, `translator`, `plugins`), which builds
-//! each logical id from the id of a resource, names that the template gives, and a hash.
+//! It evaluates nothing. Source: AWS SAM translator 1.115 (`samtranslator.model`, `translator`,
+//! `plugins`), which builds each logical id from the id of a resource, names in the template, and a
+//! hash.
 
 use crate::{
     declarations::resource::Resource,
     syntax::node::{Kind, Node},
 };
 
-/// How the ending of a generated logical id is built.
+/// How a generated logical id ends.
 enum Ending {
     /// This text.
     Is(&'static str),
-    /// This text and more: a hash of the content, or a name that the template gives.
+    /// This text and more: a hash of the content, or a name in the template.
     Begins(&'static str),
-    /// A name that the template gives, then this text.
+    /// A name in the template, then this text.
     Ends(&'static str),
-    /// The name of an entry of this property, and nothing or anything behind it.
+    /// The name of an entry of this property, perhaps with more.
     EntryOf(&'static str),
 }
 
 use Ending::{Begins, Ends, EntryOf, Is};
 
-/// Names without a resource's id before them. SAM shares these among all resources of a stack.
+/// Names that do not begin with a resource's id. All resources of a stack share them.
 const SHARED: &[Ending] = &[
     Begins("ApiGatewayDomainName"),
     Is("CodeDeployServiceRole"),
@@ -77,7 +77,7 @@ const OF_WEB_SOCKET_API: &[Ending] = &[
     Ends("Permission"),
 ];
 
-/// What is generated for a resource of each type, behind its logical id.
+/// What is generated for a resource of each type, after its logical id.
 const BY_TYPE: &[(&str, &[Ending])] = &[
     ("AWS::Serverless::Api", OF_REST_API),
     ("AWS::Serverless::CapacityProvider", &[Is("OperatorRole")]),
@@ -138,17 +138,17 @@ const BY_TYPE: &[(&str, &[Ending])] = &[
     ("AWS::Serverless::WebSocketApi", OF_WEB_SOCKET_API),
 ];
 
-/// The APIs that SAM generates for events that name none: the type of such an event, the property
-/// by which an event names an API, the logical id, and what is generated beside it.
+/// The APIs that SAM generates for events that name none: the type of such an event, its property
+/// that names an API, the logical id, and what is generated with it.
 const IMPLICIT_APIS: &[(&str, &str, &str, &[Ending])] = &[
     ("Api", "RestApiId", "ServerlessRestApi", OF_REST_API),
     ("HttpApi", "ApiId", "ServerlessHttpApi", OF_HTTP_API),
 ];
 
-/// Properties of an event in which a template names a resource that SAM generates for it.
+/// Properties of an event that name a resource that SAM generates for it.
 const NAMED_IN_EVENTS: &[&str] = &["QueueLogicalId", "QueuePolicyLogicalId"];
 
-/// Returns true if SAM generates a resource with this logical id, or takes it for one.
+/// Returns true if SAM generates a resource with this logical id, or treats it as one.
 pub(crate) fn is_generated(resources: &[Resource<'_>], name: &str) -> bool {
     let has_sam = resources.iter().any(|found| found.type_name.starts_with("AWS::Serverless::"));
     if has_sam && SHARED.iter().any(|ending| ending.fits(name, None)) {
@@ -173,14 +173,14 @@ fn is_of(resource: &Resource<'_>, name: &str) -> bool {
     {
         return true;
     }
-    // A connector in a resource is a connector with both names.
+    // A connector in a resource has both names.
     let connectors = resource.node.get("Connectors").map_or(&[][..], Node::entries);
     rest.is_some_and(|rest| connectors.iter().any(|entry| rest.starts_with(&entry.key)))
         || events(resource)
             .any(|event| event.is_some_and(|settings| names_resource(settings, name)))
 }
 
-/// The properties of each event of a resource.
+/// Returns the properties of each event of a resource.
 fn events<'r>(resource: &'r Resource<'_>) -> impl Iterator<Item = Option<&'r Node>> {
     let entries = resource.properties.get("Events").map_or(&[][..], Node::entries);
     entries.iter().map(|entry| entry.value.get("Properties"))
@@ -204,7 +204,7 @@ fn has_event_without(resource: &Resource<'_>, kind: &str, property: &str) -> boo
 }
 
 impl Ending {
-    /// Whether the rest of a name behind the resource's id is this ending.
+    /// Returns true if the rest of a name, after the resource's id, is this ending.
     fn fits(&self, rest: &str, resource: Option<&Resource<'_>>) -> bool {
         match self {
             Is(text) => rest == *text,

@@ -1,10 +1,9 @@
-//! SAM's `Globals`: what every resource of a kind has unless it says otherwise.
-//! It evaluates nothing; it only puts two trees together.
+//! SAM's `Globals`: defaults for every resource of a kind. It only merges two trees.
 //!
 //! The rules are those of "Globals section of the AWS SAM template": a value of the resource
 //! replaces the global one, mappings are merged key by key, lists are joined with the global
-//! entries first. An intrinsic function is a value. `IgnoreGlobals` beside a resource's type leaves
-//! some of them out, or all.
+//! entries first. An intrinsic function is a value. `IgnoreGlobals` next to a resource's type
+//! excludes some of them, or all.
 
 use std::borrow::Cow;
 
@@ -17,7 +16,7 @@ use crate::{
 /// Each function gets a copy of the globals; real ones have some dozens of values.
 const NODES_MAX: usize = 2_000;
 
-/// The kinds of resource that SAM has globals for; only these two mean something here.
+/// The kinds of resources for which SAM has globals; only these two have an effect here.
 const SECTIONS: &[&str] = &[
     "Api",
     "CapacityProvider",
@@ -29,8 +28,8 @@ const SECTIONS: &[&str] = &[
     "WebSocketApi",
 ];
 
-/// Properties of a function that SAM takes at the function alone (`supported_properties` of its
-/// `globals.py`, as of 1.115, lists what it takes in the globals).
+/// Properties that SAM supports only in the function itself (`supported_properties` of its
+/// `globals.py`, as of 1.115, lists those that it supports in the globals).
 const NOT_GLOBAL: &[&str] = &[
     "AutoPublishCodeSha256",
     "Events",
@@ -44,14 +43,13 @@ const NOT_GLOBAL: &[&str] = &[
     "VersionDescription",
 ];
 
-/// The globals for a resource type, such as `AWS::Serverless::Function`.
+/// Returns the globals for a resource type, such as `AWS::Serverless::Function`.
 pub(crate) fn section<'n>(globals: Option<&'n Node>, type_name: &str) -> Option<&'n Node> {
     let name = type_name.strip_prefix("AWS::Serverless::")?;
     globals?.get(name).filter(|_| SECTIONS.contains(&name))
 }
 
-/// Reports sections that SAM does not know, those without effect here, and a section that is too
-/// large.
+/// Reports unknown sections, those without effect here, and a section that is too large.
 pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     let Some(globals) = globals else { return true };
     for entry in globals.entries() {
@@ -77,8 +75,8 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
         if NOT_GLOBAL.contains(&name) {
             findings.error(
                 entry.key_at,
-                format!("SAM takes no `{name}` in `Globals.Function`"),
-                "write it at each function that it is meant for",
+                format!("SAM does not support `{name}` in `Globals.Function`"),
+                "write it in each function that needs it",
             );
         }
     }
@@ -93,7 +91,8 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     size <= NODES_MAX
 }
 
-/// The globals of a resource that ignores some of them: `*` is all, a list names properties.
+/// Returns the globals of a resource without those that it ignores: `*` is all, a list names
+/// properties.
 pub(crate) fn without_ignored<'n>(
     global: &'n Node,
     resource: &Node,
@@ -140,7 +139,7 @@ fn nodes_in(node: &Node) -> usize {
     }
 }
 
-/// The local tree on top of the global one.
+/// Merges the local tree over the global one.
 pub(crate) fn merge(global: &Node, local: &Node) -> Node {
     match (&global.kind, &local.kind) {
         (Kind::Map(global_entries), Kind::Map(local_entries)) => {

@@ -1,5 +1,4 @@
-//! What a template declares and what it refers to.
-//! It evaluates nothing.
+//! The declarations of a template and the references to them. It evaluates nothing.
 
 pub(crate) mod generated;
 pub(crate) mod globals;

@@ -1,7 +1,8 @@
-//! Checks that whatever a template refers to is there: parameters, resources, attributes,
-//! conditions, mappings.
-//! It evaluates nothing, so a reference in a branch that is not taken, or in a resource that is not
-//! emulated, counts too.
+//! Checks that every referenced name exists: parameters, resources, attributes, conditions,
+//! mappings.
+//!
+//! It evaluates nothing, so references in branches that are not taken, and in resources that are
+//! not emulated, count too.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +77,7 @@ pub(crate) fn check<'t>(root: &'t Node, resources: &[Resource<'t>], findings: &F
     for resource in resources {
         references.resource_attributes(resource);
     }
-    // Nothing here carries outputs out.
+    // Outputs have no effect here.
     findings.of_what_stops_nothing(|| {
         references.section(root.get("Outputs"));
         for output in root.get("Outputs").map_or(&[][..], Node::entries) {
@@ -94,7 +95,7 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
                 kind: String::new(),
                 property: String::new(),
                 at: entry.key_at,
-                instead: "it is not carried out here".to_owned(),
+                instead: "it has no effect here".to_owned(),
             });
         }
         if !SECTIONS.contains(&name) {
@@ -107,7 +108,7 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
             findings.error(
                 entry.key_at,
                 format!("the section `{name}` is empty"),
-                "remove it; CloudFormation takes no empty value",
+                "remove it; CloudFormation rejects empty values",
             );
         }
     }
@@ -135,9 +136,9 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
         // A transform with parameters is a mapping with its name.
         let name = other.as_text().or_else(|| other.get("Name")?.as_text());
         let instead = match name {
-            Some(EXTENSIONS) => "its functions are evaluated, but for `Fn::ForEach`".to_owned(),
-            Some(name) => format!("`{name}` is not applied; the template is read as it stands"),
-            None => "it is not applied; the template is read as it stands".to_owned(),
+            Some(EXTENSIONS) => "its functions are evaluated, except `Fn::ForEach`".to_owned(),
+            Some(name) => format!("`{name}` is not applied; the template is read unchanged"),
+            None => "it is not applied; the template is read unchanged".to_owned(),
         };
         if name != Some(EXTENSIONS) {
             findings.opens();
@@ -161,7 +162,7 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
 }
 
 impl References<'_, '_> {
-    /// An empty section is already reported.
+    /// Checks a section; an empty one was already reported.
     fn section(&self, node: Option<&Node>) {
         if let Some(node) = node.filter(|node| !matches!(node.kind, Kind::Null)) {
             self.node(node);
@@ -172,7 +173,7 @@ impl References<'_, '_> {
         match &node.kind {
             Kind::Null => self.findings.error(
                 node.at,
-                "there is no value here, and CloudFormation takes no null",
+                "there is no value here, and CloudFormation rejects null",
                 "write a value, or remove the key",
             ),
             Kind::Text(_) | Kind::Unknown => {}
@@ -185,7 +186,7 @@ impl References<'_, '_> {
         }
     }
 
-    /// A function that CloudFormation has only with a transform.
+    /// Checks a function that CloudFormation has only with a transform.
     fn extension(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
         let is_added = match intrinsic {
             Intrinsic::Length | Intrinsic::ToJsonString => true,
@@ -212,7 +213,7 @@ impl References<'_, '_> {
                 Some(name) => self.name(name, at),
                 None => self.findings.error(
                     at,
-                    format!("`!Ref` takes a name, not {}", argument.description()),
+                    format!("`!Ref` needs a name, not {}", argument.description()),
                     "write `!Ref Name`",
                 ),
             },
@@ -242,7 +243,7 @@ impl References<'_, '_> {
         }
     }
 
-    /// A name in `!Ref` or `${...}`.
+    /// Checks a name in `!Ref` or `${...}`.
     fn name(&self, name: &str, at: Span) {
         if PSEUDO_PARAMETERS.contains(&name)
             || self.parameters.contains(name)
@@ -268,7 +269,7 @@ impl References<'_, '_> {
             Some(meant) => format!("write `{meant}`"),
             None => format!("declare `{name}`, or correct the name"),
         };
-        let message = format!("there is no {kind} `{name}`");
+        let message = format!("unknown {kind} `{name}`");
         match self.findings.is_open() {
             true => self.findings.warning(at, format!("{message}, unless AWS adds it"), help),
             false => self.findings.error(at, message, help),
@@ -369,7 +370,7 @@ impl References<'_, '_> {
         }
     }
 
-    /// `Condition` and `DependsOn` beside a resource's type.
+    /// Checks `Condition` and `DependsOn` next to a resource's type.
     fn resource_attributes(&self, resource: &Resource<'_>) {
         self.condition_name(resource.node.get("Condition"));
         let Some(depends_on) = resource.node.get("DependsOn") else { return };

@@ -1,6 +1,5 @@
 //! The resources of a template before their properties are read: logical id, type, merged
-//! properties.
-//! It evaluates nothing.
+//! properties. It evaluates nothing.
 
 use crate::{
     declarations::globals,
@@ -13,7 +12,7 @@ use crate::{
 /// CloudFormation's limit of resources in one template.
 const RESOURCES_MAX: usize = 500;
 
-/// The kinds of resource, as far as the runner tells them apart.
+/// The kinds of resources that the runner distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourceKind {
     /// `AWS::DynamoDB::Table`
@@ -32,7 +31,7 @@ pub(crate) enum ResourceKind {
     Other,
 }
 
-/// The types of which something is made here.
+/// The emulated types.
 const MADE_HERE: &[(&str, ResourceKind)] = &[
     ("AWS::DynamoDB::Table", ResourceKind::Table),
     ("AWS::DynamoDB::GlobalTable", ResourceKind::GlobalTable),
@@ -53,8 +52,7 @@ impl ResourceKind {
         matches!(self, ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable)
     }
 
-    /// The property with the name that `Ref` gives; `None` when `Ref` gives something known only on
-    /// AWS.
+    /// Returns the property with the value of `Ref`; `None` if that is known only on AWS.
     pub(crate) fn name_property(self) -> Option<&'static str> {
         match self {
             ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable => {
@@ -66,7 +64,7 @@ impl ResourceKind {
         }
     }
 
-    /// The attributes that `Fn::GetAtt` takes; `None` when they are not known here.
+    /// Returns the attributes of `Fn::GetAtt`; `None` if they are unknown here.
     pub(crate) fn attributes(self) -> Option<&'static [&'static str]> {
         match self {
             ResourceKind::Table | ResourceKind::SimpleTable => Some(&["Arn", "StreamArn"]),
@@ -104,11 +102,11 @@ pub(crate) struct Resource<'t> {
 }
 
 impl Resource<'_> {
-    /// The name on this machine when the template gives none.
+    /// Returns the name on this machine if the template has none.
     ///
-    /// AWS makes one from the stack's name and a random ending; here it is one that a person can
-    /// type. A bucket's name has no capital letters. Where the logical id is too short, the stack's
-    /// name stands before it, and where it is too long, a part of it is left out.
+    /// AWS generates one from the stack's name and a random suffix; here it is one that is easy to
+    /// type. A bucket's name is in lower case. If the logical id is too short, the stack's name
+    /// precedes it; if it is too long, it is shortened.
     pub(crate) fn default_name(&self, stack: &str) -> String {
         let (name, longest) = match self.kind {
             ResourceKind::Bucket => (kebab_case(self.id), BUCKET_NAME_MAX),
@@ -122,15 +120,15 @@ impl Resource<'_> {
     }
 }
 
-/// The fewest letters of a table's and of a bucket's name.
+/// Minimum length of a table's and of a bucket's name.
 const NAME_MIN: usize = 3;
 
-/// The most letters of a bucket's name, and of a function's.
+/// Maximum length of a bucket's name, and of a function's.
 const BUCKET_NAME_MAX: usize = 63;
 const FUNCTION_NAME_MAX: usize = 64;
 
-/// A name of at most `longest` letters: its beginning, and a number made of the whole, so that names
-/// with one beginning stay apart.
+/// Returns a name of at most `longest` letters: its beginning, and a hash of the whole, so that
+/// names with the same beginning differ.
 fn shortened(name: String, longest: usize) -> String {
     if name.len() <= longest {
         return name;
@@ -142,7 +140,7 @@ fn shortened(name: String, longest: usize) -> String {
     format!("{}{sum}", kept.trim_end_matches('-'))
 }
 
-/// `FanOutFunction` becomes `fan-out-function`.
+/// Converts `FanOutFunction` to `fan-out-function`.
 pub(crate) fn kebab_case(id: &str) -> String {
     let mut name = String::with_capacity(id.len() + 4);
     let mut previous_is_small = false;
@@ -182,7 +180,7 @@ pub(crate) fn read<'t>(
         findings.error(
             section.at,
             format!(
-                "this template has {} resources; CloudFormation takes at most {RESOURCES_MAX}",
+                "this template has {} resources; CloudFormation allows at most {RESOURCES_MAX}",
                 entries.len()
             ),
             "split it into several stacks",
@@ -202,12 +200,12 @@ fn read_one<'t>(
     if !id.chars().all(|letter| letter.is_ascii_alphanumeric()) || id.is_empty() || id.len() > 255 {
         findings.error(
             entry.key_at,
-            format!("`{id}` is no logical id"),
+            format!("`{id}` is not a valid logical id"),
             "write letters and digits only, at most 255",
         );
     }
     if matches!(entry.value.kind, Kind::Call(Intrinsic::Transform, _)) {
-        // What it becomes is not known, which is reported.
+        // Its type is unknown, which was reported.
         return None;
     }
     let Kind::Map(attributes) = &entry.value.kind else {
@@ -258,8 +256,8 @@ fn read_one<'t>(
     })
 }
 
-/// A type that is nearly one that is made here is not made, and CloudFormation would refuse it. It is
-/// no error, as not every type of AWS is known here.
+/// Warns of a type that is probably a misspelt emulated one, which CloudFormation would reject. It
+/// is not an error, because not every type of AWS is known here.
 fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     let distance = |known: &&str| strsim::osa_distance(known, type_name);
     let nearest = MADE_HERE.iter().map(|(name, _)| *name).min_by_key(distance);
@@ -267,13 +265,13 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     if let Some(meant) = meant {
         findings.warning(
             at,
-            format!("the type `{type_name}` is not known here: nothing is made of it"),
+            format!("the type `{type_name}` is unknown here: nothing is created for it"),
             format!("write `{meant}`"),
         );
     }
 }
 
-/// Letters in which a type may differ from the one that was meant.
+/// Maximum number of different letters between a type and the intended one.
 const TYPE_SLIPS_MAX: usize = 2;
 
 /// The attributes that any resource may have.

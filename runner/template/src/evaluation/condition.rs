@@ -1,5 +1,5 @@
-//! Evaluates the conditions of a template: which branch of `Fn::If`, which resources exist.
-//! It does not read properties.
+//! Evaluates the conditions of a template: the branches of `Fn::If`, and which resources exist. It
+//! does not read properties.
 
 use crate::{
     declarations::resource::Resource,
@@ -13,12 +13,12 @@ use crate::{
 /// A side of `Fn::Equals`.
 enum Comparable {
     Text(String),
-    /// A value that is not known here: what names it.
+    /// A value that is unknown here; its reference.
     Unknown(String),
 }
 
 impl Resolver<'_> {
-    /// Whether a resource is created; `None` when an error was reported.
+    /// Returns whether a resource is created; `None` when an error was reported.
     pub(crate) fn exists(&self, resource: &Resource<'_>) -> Option<bool> {
         match resource.node.get("Condition") {
             Some(node) => match node.as_text() {
@@ -29,7 +29,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The branch that `Fn::If` takes.
+    /// Returns the branch that `Fn::If` takes.
     pub(crate) fn branch<'n>(&self, argument: &'n Node, at: Span) -> Option<&'n Node> {
         let Some([name, if_true, if_false]) = self.arguments(argument) else {
             return self.wrong_arguments("!If", "[ConditionName, value, value]", at);
@@ -40,7 +40,7 @@ impl Resolver<'_> {
         Some(if self.condition(condition, name.at)? { if_true } else { if_false })
     }
 
-    /// The value of the condition with this name.
+    /// Returns the value of the condition with this name.
     fn condition(&self, name: &str, at: Span) -> Option<bool> {
         if let Some(known) = self.remembered_condition(name) {
             if known.is_none() && !self.findings.has_errors() {
@@ -64,7 +64,7 @@ impl Resolver<'_> {
                 None if known.is_empty() => format!("declare `{name}` under `Conditions`"),
                 None => format!("write {}, or declare it under `Conditions`", listed(known)),
             };
-            self.findings.error(at, format!("there is no condition `{name}`"), help);
+            self.findings.error(at, format!("unknown condition `{name}`"), help);
             return None;
         };
         self.remember_condition(name, None);
@@ -111,7 +111,7 @@ impl Resolver<'_> {
                         node.at,
                     );
                 };
-                // CloudFormation's own bounds.
+                // CloudFormation's limits.
                 if !(2..=10).contains(&items.len()) {
                     return self.wrong_arguments(&intrinsic.name(), "2 to 10 conditions", node.at);
                 }
@@ -132,8 +132,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Whether two values are equal. A value that is not known here equals only itself, because a
-    /// condition asks whether a value is a particular one.
+    /// Returns whether two values are equal. An unknown value equals only itself, because a
+    /// condition usually asks for a particular value.
     fn are_equal(&self, left: &Node, right: &Node) -> Option<bool> {
         let (of_left, of_right) = (self.comparable(left)?, self.comparable(right)?);
         let (at, unknown) = match (&of_left, &of_right) {
@@ -146,13 +146,13 @@ impl Resolver<'_> {
         };
         self.findings.warning(
             at,
-            format!("`{unknown}` is not known here, so this comparison counts as not equal"),
+            format!("`{unknown}` is unknown here, so this comparison counts as not equal"),
             self.help_without_value(unknown),
         );
         Some(false)
     }
 
-    /// What `Fn::Equals` compares; a list is its texts joined.
+    /// Returns an operand of `Fn::Equals`; a list is its texts joined.
     fn comparable(&self, node: &Node) -> Option<Comparable> {
         let value = self.resolve(node)?;
         if let Some(reference) = value.reference() {

@@ -1,5 +1,5 @@
-//! Evaluates the intrinsic functions that the transform `AWS::LanguageExtensions` adds.
-//! `Fn::ForEach` is not among them: whoever reads the template is told.
+//! Evaluates the intrinsic functions of the transform `AWS::LanguageExtensions`. `Fn::ForEach` is
+//! not among them, which is reported.
 
 use crate::{
     diagnostic::Span,
@@ -9,7 +9,7 @@ use crate::{
     syntax::plain_scalar,
 };
 
-/// What comes of writing a value as JSON.
+/// The result of converting a value to JSON.
 enum Json {
     Text(String),
     /// As if it was not written.
@@ -19,7 +19,7 @@ enum Json {
 }
 
 impl Resolver<'_> {
-    /// `Fn::Length`: how many elements a list has.
+    /// Evaluates `Fn::Length`: the number of elements of a list.
     pub(crate) fn length(&self, argument: &Node, at: Span) -> Option<Data> {
         match self.resolve(argument)?.data {
             Data::List(items) => Some(Data::Text(items.len().to_string())),
@@ -28,7 +28,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// `Fn::ToJsonString`: an object or a list as a text.
+    /// Evaluates `Fn::ToJsonString`: an object or a list as text.
     pub(crate) fn to_json(&self, argument: &Node, at: Span) -> Option<Data> {
         if !matches!(argument.kind, Kind::Map(_) | Kind::List(_) | Kind::Call(..)) {
             return self.wrong_arguments("!ToJsonString", "an object or a list", at);
@@ -57,7 +57,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The elements of a list or an object, each behind its name if it has one.
+    /// Joins the elements of a list or an object, with their names if they have any.
     fn joined<'n>(
         &self,
         elements: impl Iterator<Item = (Option<&'n str>, &'n Node)>,
@@ -110,7 +110,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// A scalar with the type that a reader of YAML gives it.
+    /// Formats a scalar with the type that a YAML parser gives it.
     fn scalar(&self, node: &Node, text: &str) -> String {
         let typed = plain_scalar::typed(text).filter(|_| self.findings.is_plain(node.at, text));
         typed.unwrap_or_else(|| quoted(text))

@@ -1,4 +1,4 @@
-//! The values of a template: its parameters, functions and conditions evaluated, and properties read by name.
+//! Evaluates the parameters, functions and conditions of a template, and reads properties by name.
 //! It knows no type of resource.
 
 pub(crate) mod condition;

@@ -1,6 +1,5 @@
-//! The values of a template's parameters: given by the caller or by default, checked against their
+//! The values of a template's parameters: from the caller or the defaults, checked against their
 //! declaration.
-//! It does not use them.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +20,12 @@ pub(crate) enum Parameter {
     Text(String),
     /// `CommaDelimitedList` and `List<...>`.
     List(Vec<String>),
-    /// A value that is not known here: the parameter's name, or of `AWS::SSM::Parameter::Value<...>`
-    /// what CloudFormation would read, as a dynamic reference.
+    /// A value that is unknown here: the parameter's name, or for `AWS::SSM::Parameter::Value<...>`
+    /// the dynamic reference that CloudFormation would read.
     Elsewhere(String),
 }
 
-/// How the type of a parameter begins whose value CloudFormation reads from Systems Manager.
+/// Prefix of the types of parameters whose value CloudFormation reads from Systems Manager.
 const SSM_VALUE: &str = "AWS::SSM::Parameter::Value<";
 
 const ATTRIBUTES: &[&str] = &[
@@ -43,7 +42,7 @@ const ATTRIBUTES: &[&str] = &[
     "Type",
 ];
 
-/// The names that are declared, whether or not their values are right.
+/// Returns the names that are declared, whether or not their values are valid.
 pub(crate) fn names(section: Option<&Node>) -> impl Iterator<Item = &str> {
     section.map_or(&[][..], Node::entries).iter().map(|entry| entry.key.as_str())
 }
@@ -60,7 +59,7 @@ pub(crate) fn read(
         let help = match similar(name, declared.iter().copied()) {
             Some(meant) => format!("give a value for `{meant}`"),
             None if declared.is_empty() => {
-                "this template has no `Parameters:`; leave --parameter out".to_owned()
+                "this template has no `Parameters:`; remove --parameter".to_owned()
             }
             None => format!("give values for {}", listed(declared.iter().copied())),
         };
@@ -116,7 +115,9 @@ fn parameter(
             check_kind(entry, kind, entry.key_at, findings)?;
             findings.warning(
                 entry.key_at,
-                format!("the parameter `{name}` has no value here, so what it sets is not known"),
+                format!(
+                    "the parameter `{name}` has no value here, so the value that it sets is unknown"
+                ),
                 help_without_value(name),
             );
             return Some(Parameter::Elsewhere(name.clone()));
@@ -125,7 +126,7 @@ fn parameter(
     check(entry, kind, &text, at, findings)
 }
 
-/// Checks one value and gives it its shape.
+/// Checks one value and converts it.
 fn check(
     entry: &Entry,
     kind: &str,
@@ -162,20 +163,20 @@ fn is_list(kind: &str) -> bool {
     kind == "CommaDelimitedList" || kind.starts_with("List<")
 }
 
-/// Checks that there is such a type of parameter.
+/// Checks that the type of a parameter exists.
 fn check_kind(entry: &Entry, kind: &str, at: Span, findings: &Findings<'_>) -> Option<()> {
     if is_list(kind) || matches!(kind, "String" | "Number") || kind.starts_with("AWS::") {
         return Some(());
     }
     findings.error(
         entry.value.get("Type").map_or(at, |node| node.at),
-        format!("there is no parameter type `{kind}`"),
+        format!("unknown parameter type `{kind}`"),
         "write `String`, `Number`, `CommaDelimitedList` or `List<Number>`",
     );
     None
 }
 
-/// Says how a parameter gets a value.
+/// Returns advice how to set a parameter.
 pub(crate) fn help_without_value(name: &str) -> String {
     format!("give it one with `--parameter {name}=VALUE`, or write a `Default:`")
 }
@@ -216,7 +217,7 @@ fn check_item(
                 );
                 return None;
             }
-            // CloudFormation's patterns are Java's; a few of their constructs are not known here.
+            // CloudFormation's patterns are Java's; some of their constructs are unsupported here.
             Err(error) => findings.warning(
                 pattern.at,
                 format!("this pattern cannot be checked here: {error}"),

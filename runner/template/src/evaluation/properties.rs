@@ -1,6 +1,5 @@
-//! Reads the properties of one mapping by name, and accounts for every one that nobody asked for.
-//! It does not know which resource it reads; the catalogue of what is not emulated comes from the
-//! caller.
+//! Reads the properties of one mapping by name, and reports those that were not read. The caller
+//! has the catalogue of what is not emulated.
 
 use std::{cell::RefCell, ops::RangeInclusive};
 
@@ -13,7 +12,7 @@ use crate::{
     syntax::node::{Entry, Kind, Node},
 };
 
-/// A property that the local runner does not carry out, and what happens instead.
+/// Properties that the local runner does not emulate, with what happens instead.
 pub(crate) type Catalogue = &'static [(&'static str, &'static str)];
 
 /// The properties of a resource, or of one of its mappings.
@@ -25,15 +24,15 @@ pub(crate) struct Properties<'r, 't> {
     pub(crate) kind: &'r str,
     /// The path below the resource, empty at the top.
     path: String,
-    /// Where the mapping is, for what is missing in it.
+    /// The place of the mapping, for missing properties.
     pub(crate) at: Span,
     entries: &'r [Entry],
     asked: RefCell<Vec<&'static str>>,
-    /// Properties that were looked for without being read.
+    /// Properties that were checked without being read.
     looked_for: RefCell<Vec<String>>,
 }
 
-/// A value and where it stands.
+/// A value and its place.
 pub(crate) struct At<T> {
     pub(crate) value: T,
     pub(crate) at: Span,
@@ -52,12 +51,12 @@ impl<'r, 't> Properties<'r, 't> {
         Properties { resolver, resource, kind, path, at, entries, asked, looked_for }
     }
 
-    /// The path of a property below the resource.
+    /// Returns the path of a property below the resource.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// The node of a property after `Fn::If`; `None` when it is not there.
+    /// Returns the node of a property after `Fn::If`; `None` when it is not there.
     pub(crate) fn node(&self, name: &'static str) -> Option<&'r Node> {
         self.entry(name).map(|(_, node)| node)
     }
@@ -69,13 +68,13 @@ impl<'r, 't> Properties<'r, 't> {
         Some((entry, node))
     }
 
-    /// The value of a property, whatever it is.
+    /// Returns the value of a property of any type.
     pub(crate) fn value(&self, name: &'static str) -> Option<Value> {
         let value = self.resolver.resolve(self.node(name)?)?;
         if matches!(value.data, Data::Absent) { None } else { Some(value) }
     }
 
-    /// A text.
+    /// Returns a text.
     pub(crate) fn text(&self, name: &'static str) -> Option<At<String>> {
         let value = self.value(name)?;
         let at = value.at;
@@ -86,13 +85,14 @@ impl<'r, 't> Properties<'r, 't> {
         value.text(self.resolver.findings).map(|value| At { value, at })
     }
 
-    /// The place of a property whose value is not known here; `None` if it is known or not written.
+    /// Returns the place of a property whose value is unknown here; `None` if it is known or
+    /// absent.
     pub(crate) fn unknown(&self, name: &'static str) -> Option<At<String>> {
         let value = self.value(name)?;
         value.reference().map(|reference| At { value: reference, at: value.at })
     }
 
-    /// Warns of a property whose value is not known here.
+    /// Warns of a property whose value is unknown here.
     fn left_out(&self, name: &str, reference: &str, at: Span) {
         let findings = self.resolver.findings;
         if findings.runs_on_aws() {
@@ -100,12 +100,12 @@ impl<'r, 't> Properties<'r, 't> {
         }
         findings.warning(
             at,
-            format!("`{reference}` is not known here, so `{}` is left out", self.path(name)),
+            format!("`{reference}` is unknown here, so `{}` is omitted", self.path(name)),
             self.resolver.help_without_value(reference),
         );
     }
 
-    /// A text that must be there.
+    /// Returns a required text.
     pub(crate) fn required_text(&self, name: &'static str, example: &str) -> Option<At<String>> {
         if !self.has(name) {
             self.missing(name, example);
@@ -113,7 +113,7 @@ impl<'r, 't> Properties<'r, 't> {
         self.text(name)
     }
 
-    /// Reports a property that must be there.
+    /// Reports a missing property.
     pub(crate) fn missing(&self, name: &str, example: &str) {
         self.resolver.findings.error(
             self.at,
@@ -122,7 +122,7 @@ impl<'r, 't> Properties<'r, 't> {
         );
     }
 
-    /// A whole number in the range, both ends inclusive.
+    /// Returns a whole number in the range, both ends inclusive.
     pub(crate) fn integer(
         &self,
         name: &'static str,
@@ -133,19 +133,19 @@ impl<'r, 't> Properties<'r, 't> {
             .map(|value| At { value, at })
     }
 
-    /// The same for a number that is never negative.
+    /// Returns the same for a number that is never negative.
     pub(crate) fn unsigned(&self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let range = i64::from(*range.start())..=i64::from(*range.end());
         self.integer(name, range).and_then(|number| u32::try_from(number.value).ok())
     }
 
-    /// Yes or no.
+    /// Returns a boolean.
     pub(crate) fn boolean(&self, name: &'static str) -> Option<bool> {
         let At { value, at } = self.text(name)?;
         value::boolean(&value, at, name, self.resolver.findings)
     }
 
-    /// One of these words.
+    /// Returns one of these words.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -156,7 +156,7 @@ impl<'r, 't> Properties<'r, 't> {
             .map(|value| At { value, at })
     }
 
-    /// True when the property is written and not `AWS::NoValue`.
+    /// Returns true if the property is present and not `AWS::NoValue`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.looked_for.borrow_mut().push(name.to_owned());
         self.is_written(name)
@@ -169,18 +169,18 @@ impl<'r, 't> Properties<'r, 't> {
             .is_some_and(|entry| !matches!(self.resolver.choose(&entry.value), Some(None)))
     }
 
-    /// The place of a property's name.
+    /// Returns the place of a property's name.
     pub(crate) fn key_place(&self, name: &str) -> Option<Span> {
         self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
     }
 
-    /// A mapping below this one.
+    /// Returns a mapping below this one.
     pub(crate) fn mapping(&self, name: &'static str) -> Option<Properties<'r, 't>> {
         let (entry, node) = self.entry(name)?;
         self.below(self.path(name), entry.key_at, node)
     }
 
-    /// The properties of a node that must be a mapping.
+    /// Returns the properties of a node that must be a mapping.
     pub(crate) fn below(
         &self,
         path: String,
@@ -196,7 +196,7 @@ impl<'r, 't> Properties<'r, 't> {
         Some(Properties { resolver, resource, kind, path, at, entries, asked, looked_for })
     }
 
-    /// The mappings of a list.
+    /// Returns the mappings of a list.
     pub(crate) fn mappings(&self, name: &'static str) -> Vec<Properties<'r, 't>> {
         let Some(node) = self.node(name) else { return Vec::new() };
         let Kind::List(items) = &node.kind else {
@@ -213,7 +213,7 @@ impl<'r, 't> Properties<'r, 't> {
             .collect()
     }
 
-    /// The entries of a mapping whose keys are names that the template's author chose.
+    /// Returns the entries of a mapping whose keys are names of the author's choice.
     pub(crate) fn named(&self, name: &'static str) -> &'r [Entry] {
         let Some(node) = self.node(name) else { return &[] };
         if !matches!(node.kind, Kind::Map(_)) {
@@ -223,13 +223,13 @@ impl<'r, 't> Properties<'r, 't> {
         node.entries()
     }
 
-    /// Reports a node that is not of this shape; what a function gives may be, on AWS.
+    /// Reports a node that does not have this type; the value of a function may have it on AWS.
     fn not_a(&self, shape: &str, path: &str, node: &Node, help: &str) {
         let findings = self.resolver.findings;
         if let Kind::Call(intrinsic @ (Intrinsic::Transform | Intrinsic::FindInMap), _) = &node.kind
         {
             let message = format!(
-                "what `{}` gives is not evaluated, so `{path}` is left out",
+                "the value of `{}` is not evaluated, so `{path}` is omitted",
                 intrinsic.name()
             );
             findings.warning(node.at, message, format!("write the {shape} itself"));
@@ -239,7 +239,7 @@ impl<'r, 't> Properties<'r, 't> {
         }
     }
 
-    /// Notes that a property is not carried out.
+    /// Notes that a property is not emulated.
     pub(crate) fn not_emulated(&self, name: &str, instead: impl Into<String>) {
         let at = self.key_place(name).unwrap_or(self.at);
         self.resolver.findings.not_emulated(NotEmulated {
@@ -251,8 +251,7 @@ impl<'r, 't> Properties<'r, 't> {
         });
     }
 
-    /// Accounts for every property that was not asked for: known and not emulated, misspelt, or
-    /// unknown.
+    /// Reports every property that was not read: not emulated, misspelt, or unknown.
     pub(crate) fn finish(&self, catalogue: Catalogue) {
         let asked = self.asked.borrow();
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
@@ -264,15 +263,15 @@ impl<'r, 't> Properties<'r, 't> {
             if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
                 self.not_emulated(name, *instead);
             } else if self.looked_for.borrow().iter().any(|known| known == name) {
-                // What looked for it reports what is wrong with it.
+                // The caller that checked it reports its errors.
             } else if let Some(meant) = similar(name, known()) {
                 self.resolver.findings.error(
                     entry.key_at,
-                    format!("`{}` is no property of {}", self.path(name), self.kind),
+                    format!("`{}` is not a property of {}", self.path(name), self.kind),
                     format!("write `{meant}`"),
                 );
             } else {
-                self.not_emulated(name, "it is not known here and has no effect");
+                self.not_emulated(name, "it is unknown here and has no effect");
                 self.resolver.findings.warning(
                     entry.key_at,
                     format!("`{}` is not known as a property of {}", self.path(name), self.kind),

@@ -1,6 +1,5 @@
 //! Evaluates the intrinsic functions of a template: references, conditions, mappings, text
-//! functions.
-//! It does not know what a property means; the readers of each resource ask it for values.
+//! functions. The readers of resources ask it for values.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,15 +18,15 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// Texts made by evaluation may have this many bytes in all: the template is at most 1 MB, but a
-/// long parameter can be repeated in it very often.
+/// Maximum bytes of all texts from evaluation: the template has at most 1 MB, but may repeat a long
+/// parameter very often.
 const EVALUATED_BYTES_MAX: usize = 16_000_000;
 
-/// Names and conditions may lead to each other this many times in a row; real templates do so two
-/// or three times, and each step is a recursion.
+/// Maximum length of a chain of names and conditions; real templates have two or three, and each
+/// step is a recursion.
 const REFERENCES_DEEP_MAX: usize = 16;
 
-/// What evaluation needs to know.
+/// The inputs of evaluation.
 pub(crate) struct Resolver<'t> {
     pub(crate) findings: &'t Findings<'t>,
     pub(crate) context: &'t Context,
@@ -35,9 +34,9 @@ pub(crate) struct Resolver<'t> {
     pub(crate) mappings: Option<&'t Node>,
     pub(crate) conditions: Option<&'t Node>,
     pub(crate) resources: &'t [Resource<'t>],
-    /// Conditions already evaluated; `None` while one is being evaluated or when it failed.
+    /// Evaluated conditions; `None` while one is being evaluated or when it failed.
     condition_values: RefCell<BTreeMap<String, Option<bool>>>,
-    /// Physical names already evaluated; `None` as above.
+    /// Evaluated physical names; `None` likewise.
     names: RefCell<BTreeMap<String, Option<Data>>>,
     evaluated_bytes: Cell<usize>,
     references_deep: Cell<usize>,
@@ -65,7 +64,7 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// The value of a node; `None` when an error was reported.
+    /// Returns the value of a node; `None` if an error was reported.
     pub(crate) fn resolve(&self, node: &Node) -> Option<Value> {
         let data = match &node.kind {
             Kind::Text(text) => Data::Text(self.spend(node.at, text.clone())?),
@@ -88,7 +87,7 @@ impl<'t> Resolver<'t> {
             }
             Kind::Unknown => return None,
         };
-        // CloudFormation puts in what a service keeps, whatever the text was made of.
+        // CloudFormation replaces a dynamic reference, whatever the text was made from.
         let data = match data {
             Data::Text(text) => match dynamic_reference(&text) {
                 Some(reference) => Data::Elsewhere(reference.to_owned()),
@@ -99,8 +98,8 @@ impl<'t> Resolver<'t> {
         Some(Value { at: node.at, data })
     }
 
-    /// The node that `Fn::If` stands for, if it is one, and the same again; `None` when an error
-    /// was reported.
+    /// Evaluates `Fn::If`, repeatedly; returns any other node unchanged, and `None` if an error was
+    /// reported.
     ///
     /// `Some(None)` is `AWS::NoValue`.
     pub(crate) fn choose<'n>(&self, node: &'n Node) -> Option<Option<&'n Node>> {
@@ -114,7 +113,7 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// Counts an evaluated text.
+    /// Counts an evaluated text against the limit.
     pub(crate) fn spend(&self, at: Span, text: String) -> Option<String> {
         let spent = self.evaluated_bytes.get().saturating_add(text.len());
         self.evaluated_bytes.set(spent);
@@ -157,7 +156,7 @@ impl<'t> Resolver<'t> {
             | Intrinsic::Condition => {
                 self.findings.error(
                     at,
-                    format!("`{}` is a condition and gives no value", intrinsic.name()),
+                    format!("`{}` is a condition and has no value", intrinsic.name()),
                     "name the condition under `Conditions` and choose a value with `!If [Name, \
                     a, b]`",
                 );
@@ -170,7 +169,7 @@ impl<'t> Resolver<'t> {
                 };
                 Some(Data::Elsewhere(format!("{} {of}", intrinsic.name()).trim_end().to_owned()))
             }
-            // The check of references has refused it.
+            // The check of references has reported it.
             Intrinsic::OfRules => None,
             Intrinsic::Cidr => Some(Data::Elsewhere(intrinsic.name())),
             Intrinsic::Length => self.length(argument, at),
@@ -179,7 +178,7 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// What `!Ref name` stands for.
+    /// Evaluates `!Ref name`.
     fn reference(&self, name: &str, at: Span) -> Option<Data> {
         let context = self.context;
         let text = match name {
@@ -200,7 +199,7 @@ impl<'t> Resolver<'t> {
                 }
                 return match self.resource(name) {
                     Some(resource) => self.physical_name(resource, at),
-                    // The check of references has found it: SAM makes this resource by itself.
+                    // The check of references has found it: SAM generates this resource.
                     None => Some(Data::Elsewhere(name.to_owned())),
                 };
             }
@@ -226,13 +225,13 @@ impl<'t> Resolver<'t> {
         self.resources.iter().find(|resource| resource.id == id)
     }
 
-    /// The name that the resource has on this machine.
+    /// Returns the resource's name on this machine.
     pub(crate) fn physical_name(&self, resource: &Resource<'_>, at: Span) -> Option<Data> {
         if !self.exists(resource)? {
             self.findings.error(
                 at,
                 format!("`{}` does not exist, because its condition is false", resource.id),
-                "choose another value with `!If` under the same condition",
+                "use another value with `!If` under the same condition",
             );
             return None;
         }
@@ -264,7 +263,7 @@ impl<'t> Resolver<'t> {
                     let id = resource.id;
                     self.findings.warning(
                         name.at,
-                        format!("`{reference}` is not known here, so `{id}` is called `{own}`"),
+                        format!("`{reference}` is unknown here, so `{id}` is called `{own}`"),
                         self.help_without_value(&reference),
                     );
                 }
@@ -276,7 +275,7 @@ impl<'t> Resolver<'t> {
         name
     }
 
-    /// Says how a value that is not known here can be given.
+    /// Returns advice how to set a value that is unknown here.
     pub(crate) fn help_without_value(&self, reference: &str) -> String {
         match self.parameters.get(reference) {
             Some(Parameter::Elsewhere(_)) => parameters::help_without_value(reference),
@@ -290,13 +289,13 @@ impl<'t> Resolver<'t> {
         Value { at, data: Data::Text(resource.default_name(&self.context.stack_name)) }
     }
 
-    /// The same as a text, for a resource that has a name here.
+    /// Returns the same as a text, for a resource that has a name here.
     pub(crate) fn name_text(&self, resource: &Resource<'_>, at: Span) -> Option<String> {
         let data = self.physical_name(resource, at)?;
         Value { at, data }.text(self.findings)
     }
 
-    /// Follows one reference from a name or a condition to another, within the bound.
+    /// Follows one reference from a name or a condition to another, within the limit.
     pub(crate) fn one_deeper<T>(&self, at: Span, follow: impl FnOnce() -> Option<T>) -> Option<T> {
         let deep = self.references_deep.get() + 1;
         if deep > REFERENCES_DEEP_MAX {
@@ -315,8 +314,8 @@ impl<'t> Resolver<'t> {
         found
     }
 
-    /// The resource and the attribute of a `Fn::GetAtt`; the check of references has seen that both
-    /// are there.
+    /// Returns the resource and the attribute of a `Fn::GetAtt`; the check of references has found
+    /// both.
     fn attribute_path(&self, argument: &Node) -> Option<(String, String)> {
         match &argument.kind {
             Kind::Text(path) => {
@@ -331,7 +330,7 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// What `!GetAtt id.attribute` stands for.
+    /// Evaluates `!GetAtt id.attribute`.
     fn attribute(&self, id: &str, attribute: &str, at: Span) -> Option<Data> {
         let elsewhere = Data::Elsewhere(format!("{id}.{attribute}"));
         let Some(resource) = self.resource(id) else { return Some(elsewhere) };
@@ -359,7 +358,7 @@ impl<'t> Resolver<'t> {
         Some(Data::Text(self.spend(at, text)?))
     }
 
-    /// Puts texts together; one part that is known only on AWS makes the whole so.
+    /// Joins texts; if one part is known only on AWS, so is the result.
     fn concatenate(&self, parts: Vec<Value>, between: &str, at: Span) -> Option<Data> {
         let mut text = String::new();
         let mut elsewhere = None;
@@ -513,7 +512,7 @@ impl<'t> Resolver<'t> {
         self.resolve(found?).map(|value| value.data)
     }
 
-    /// The arguments of a function that takes exactly `N`.
+    /// Returns the arguments of a function that takes exactly `N`.
     pub(crate) fn arguments<'n, const N: usize>(
         &self,
         argument: &'n Node,
@@ -524,7 +523,7 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// Reports a function that is not written as it must be.
+    /// Reports a function with wrong arguments.
     pub(crate) fn wrong_arguments<T>(&self, name: &str, shape: &str, at: Span) -> Option<T> {
         self.findings.error(
             at,
@@ -534,7 +533,7 @@ impl<'t> Resolver<'t> {
         None
     }
 
-    /// The value of a condition that is being remembered: `None` inside when it is not known yet.
+    /// Returns a cached condition: `None` inside if it is not known yet.
     pub(crate) fn remembered_condition(&self, name: &str) -> Option<Option<bool>> {
         self.condition_values.borrow().get(name).copied()
     }

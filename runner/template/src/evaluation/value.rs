@@ -1,5 +1,4 @@
-//! A resolved value of a template and how it is read as text, number, yes or no.
-//! It does not know where the value came from.
+//! A resolved value of a template, and its conversion to text, number or boolean.
 
 use std::ops::RangeInclusive;
 
@@ -9,30 +8,30 @@ use crate::{
     syntax::plain_scalar,
 };
 
-/// A value after every intrinsic function in it was evaluated.
+/// A value after evaluation of every intrinsic function in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) at: Span,
     pub(crate) data: Data,
 }
 
-/// What the value is.
+/// The data of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     /// `AWS::NoValue`: as if the property was not written.
     Absent,
     Text(String),
     List(Vec<Value>),
-    /// The stream of the table with this logical id; its ARN is not known before the table exists.
+    /// The stream of the table with this logical id; its ARN is unknown before the table exists.
     Stream(String),
-    /// Something that exists only on AWS: `Resource`, `Resource.Attribute`, a dynamic reference such as
-    /// `{{resolve:ssm:name}}`, or what only a function of CloudFormation gives, such as `!ImportValue
-    /// name`.
+    /// Something that exists only on AWS: `Resource`, `Resource.Attribute`, a dynamic reference
+    /// such as `{{resolve:ssm:name}}`, or the value of a CloudFormation function such as
+    /// `!ImportValue name`.
     Elsewhere(String),
 }
 
 impl Value {
-    /// What this is, for a message.
+    /// Describes it for a message.
     pub(crate) fn description(&self) -> String {
         match &self.data {
             Data::Absent => "nothing".to_owned(),
@@ -43,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns what names a value that is not known here; `None` for a value that is.
+    /// Returns the reference to a value that is unknown here; `None` for a known one.
     pub(crate) fn reference(&self) -> Option<String> {
         match &self.data {
             Data::Elsewhere(name) => Some(name.clone()),
@@ -52,7 +51,7 @@ impl Value {
         }
     }
 
-    /// Returns the text. A value that is not known here is a warning, anything else an error.
+    /// Returns the text. An unknown value is a warning, any other value an error.
     pub(crate) fn text(self, findings: &Findings<'_>) -> Option<String> {
         match self.data {
             Data::Text(text) => Some(text),
@@ -64,7 +63,7 @@ impl Value {
             Data::Elsewhere(name) => {
                 findings.warning(
                     self.at,
-                    format!("`{name}` is known only on AWS, so it is left out here"),
+                    format!("`{name}` is known only on AWS, so it is omitted here"),
                     "take the value from a parameter of the template, and give it with `--parameter \
                      NAME=VALUE`",
                 );
@@ -82,7 +81,7 @@ impl Value {
     }
 }
 
-/// Warns of a stream's ARN where a text is needed.
+/// Warns of a stream's ARN in place of a text.
 pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
     findings.warning(
         at,
@@ -97,7 +96,7 @@ pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
     );
 }
 
-/// A whole number in the range, both ends inclusive.
+/// Parses a whole number in the range, both ends inclusive.
 pub(crate) fn integer(
     text: &str,
     at: Span,
@@ -122,7 +121,7 @@ pub(crate) fn integer(
     }
 }
 
-/// Yes or no, in the spellings that SAM's YAML reader (YAML 1.1) and CloudFormation take.
+/// Parses a boolean, in the spellings of SAM's YAML parser (YAML 1.1) and CloudFormation.
 pub(crate) fn boolean(text: &str, at: Span, name: &str, findings: &Findings<'_>) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => Some(true),
@@ -138,7 +137,7 @@ pub(crate) fn boolean(text: &str, at: Span, name: &str, findings: &Findings<'_>)
     }
 }
 
-/// A text that may be only one of these.
+/// Parses a text that must be one of these.
 pub(crate) fn one_of<T: Copy>(
     text: &str,
     at: Span,
@@ -158,7 +157,7 @@ pub(crate) fn one_of<T: Copy>(
     None
 }
 
-/// The text of a scalar that may not be an intrinsic function, such as a logical id or a
+/// Returns the text of a scalar that must not be an intrinsic function, such as a logical id or a
 /// parameter's type.
 pub(crate) fn literal<'n>(node: &'n Node, name: &str, findings: &Findings<'_>) -> Option<&'n str> {
     let text = node.as_text();

@@ -1,6 +1,5 @@
-//! The binary that a function needs: the package that builds it, or the file beside `weir`.
-//!
-//! It builds and starts nothing.
+//! The binary of a function: the package that builds it, or the file beside `weir`. It neither
+//! builds nor starts anything.
 
 use std::env;
 use std::path::{Path, PathBuf};

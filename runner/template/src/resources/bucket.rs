@@ -1,5 +1,4 @@
-//! Reads S3 buckets: `AWS::S3::Bucket`.
-//! It creates nothing.
+//! Parses S3 buckets: `AWS::S3::Bucket`. It creates nothing.
 
 use crate::{
     declarations::resource::Resource,
@@ -34,7 +33,7 @@ const NOT_EMULATED: Catalogue = &[
     ("WebsiteConfiguration", "no website is served"),
 ];
 
-/// Reads one bucket; `None` when an error was reported.
+/// Parses one bucket; `None` if an error was reported.
 pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Bucket> {
     let at = properties.node("BucketName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at);
@@ -53,7 +52,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     if !is_name {
         properties.resolver.findings.error(
             at,
-            format!("`{name}` is no bucket name"),
+            format!("`{name}` is not a valid bucket name"),
             "write 3 to 63 small letters, digits or hyphens, beginning and ending with a letter \
             or a digit",
         );

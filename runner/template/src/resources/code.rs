@@ -1,6 +1,5 @@
-//! What a function is run from: a cargo binary, a `bootstrap` that is built already, or nothing of
-//! this machine.
-//! It looks at what lies in `CodeUri` and starts none of it.
+//! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, or none on
+//! this machine. It inspects `CodeUri` and starts nothing.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -19,10 +18,10 @@ use crate::{
 /// The method by which SAM builds a Cargo package.
 const CARGO: &str = "rust-cargolambda";
 
-/// The folder of the code of a function that names none, as SAM takes it.
+/// SAM's default folder of the code of a function.
 pub(crate) const DEFAULT_URI: &str = ".";
 
-/// What was found out about a function's code.
+/// The result of a search for a function's code.
 pub(crate) enum Found {
     /// It runs here.
     Here(Code),
@@ -32,14 +31,14 @@ pub(crate) enum Found {
 
 /// Why a function does not run here.
 pub(crate) struct NotHere {
-    /// Where that is written.
+    /// The place of the reason.
     pub(crate) at: Span,
     pub(crate) reason: String,
-    /// What to write instead, where it would not run on AWS either.
+    /// Advice, if it would not run on AWS either.
     pub(crate) help: Option<String>,
 }
 
-/// What the function is run from; `None` when an error was reported.
+/// Returns the program of the function; `None` if an error was reported.
 pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Found> {
     let context = properties.resolver.context;
     let uri = uri(properties);
@@ -72,7 +71,7 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     Some(Found::Here(Code::Binary(name)))
 }
 
-/// Finds what a `bootstrap` lacks to be started.
+/// Reports why a `bootstrap` cannot be started.
 fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: &Uri) {
     let (Some(folder), Uri::Folder(uri)) = (folder, uri) else { return };
     let findings = properties.resolver.findings;
@@ -83,35 +82,35 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
         Entrypoint::NoProgram => findings.error(
             at,
             format!("`{name}` cannot be started: {}", entrypoint::NO_PROGRAM),
-            "let it begin with such as `#!/usr/bin/env python3`, or put a program for Linux there",
+            "begin it with, for example, `#!/usr/bin/env python3`, or put a Linux program there",
         ),
         Entrypoint::NoInterpreter(interpreter) => findings.warning(
             at,
-            format!("`{name}` cannot be started here: its interpreter `{interpreter}` is not there"),
-            "write the path of one that is on this machine and on Lambda in its first line, such as `#!/usr/bin/env python3`",
+            format!("`{name}` cannot be started here: its interpreter `{interpreter}` does not exist"),
+            "use one that exists on this machine and on Lambda in its first line, for example `#!/usr/bin/env python3`",
         ),
     }
 }
 
-/// Warns of a package that is not there; an installed weir may have its binary all the same.
+/// Warns of a missing package; its binary may still be beside an installed weir.
 fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) {
     let is_started_here = !properties.resolver.context.invoked_elsewhere;
     if is_started_here && wanted.absence().is_some() {
         properties.resolver.findings.warning(
             properties.node("CodeUri").map_or(properties.at, |node| node.at),
             format!("`{uri}` has no Cargo.toml to build `{}` from", wanted.binary),
-            "write the folder of the Cargo package, as it is seen from the template",
+            "write the folder of the Cargo package, relative to the template",
         );
     }
 }
 
-/// Where the code lies.
+/// The place of the code.
 enum Uri {
     /// In a folder, relative to the template's.
     Folder(String),
-    /// Where it is not read: in S3, or at a place that only AWS knows.
+    /// Not readable: in S3, or at a place that only AWS knows.
     Away(Span, &'static str),
-    /// It is not said, or an error was reported.
+    /// Absent, or an error was reported.
     Unknown,
 }
 
@@ -120,7 +119,7 @@ fn uri(properties: &Properties<'_, '_>) -> Uri {
         let has_other = properties.has("InlineCode") || is_image(properties);
         return if has_other { Uri::Unknown } else { Uri::Folder(DEFAULT_URI.to_owned()) };
     };
-    let in_s3 = "the function's code lies in S3";
+    let in_s3 = "the function's code is in S3";
     if matches!(node.kind, Kind::Map(_)) {
         return Uri::Away(node.at, in_s3);
     }
@@ -128,25 +127,25 @@ fn uri(properties: &Properties<'_, '_>) -> Uri {
         Some(Data::Text(text)) if text.starts_with("s3://") => Uri::Away(node.at, in_s3),
         Some(Data::Text(text)) => Uri::Folder(text),
         Some(Data::Elsewhere(_)) => {
-            Uri::Away(node.at, "where the function's code lies is known only on AWS")
+            Uri::Away(node.at, "the place of the function's code is known only on AWS")
         }
         _ => Uri::Unknown,
     }
 }
 
-/// How SAM is told to build the function, with its place.
+/// Returns SAM's build method of the function, with its place.
 fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
     let node = resource.node.get("Metadata")?.get("BuildMethod")?;
     Some((node.at, node.as_text()?))
 }
 
-/// The runtime, with its place.
+/// Returns the runtime, with its place.
 pub(crate) fn runtime(properties: &Properties<'_, '_>) -> Option<(Span, String)> {
     let value = properties.value("Runtime")?;
     if let Data::Text(text) = value.data { Some((value.at, text)) } else { None }
 }
 
-/// Whether the function is a container image.
+/// Returns true if the function is a container image.
 pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
     let is_said = match properties.value("PackageType").map(|value| value.data) {
         Some(Data::Text(kind)) => kind == "Image",
@@ -155,7 +154,7 @@ pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
     is_said || properties.has("ImageUri") || properties.has("ImageConfig")
 }
 
-/// Why the function is not built from a Cargo package; `None` when it is.
+/// Returns why the function is not built from a Cargo package; `None` if it is.
 fn reason_not_here(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -194,7 +193,7 @@ fn reason_not_here(
         Uri::Unknown => return None,
         Uri::Folder(uri) => uri,
     };
-    // A package that SAM would build and that is not there may still have its binary beside weir.
+    // A missing package that SAM would build may still have its binary beside weir.
     let folder = properties.resolver.context.folder.as_ref()?.join(uri);
     let named = named_binary(resource).and_then(Node::as_text).map(str::to_owned);
     let binary = named.unwrap_or_else(|| name_of_id(resource));
@@ -207,45 +206,42 @@ fn reason_not_here(
     Some(NotHere { at, reason, help })
 }
 
-/// What a folder lacks that should have a function's code, and what to do about it where AWS could not
-/// run it either.
+/// Returns what a folder of a function's code lacks, and advice if AWS could not run it either.
 fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
     let bootstrap = || Path::new(uri).join(BOOTSTRAP).display().to_string();
     if folder.is_file() {
-        return (format!("`{uri}` is a file, and nothing is unpacked"), None);
+        return (format!("`{uri}` is a file, and archives are not unpacked"), None);
     }
     if !folder.is_dir() {
         let help = format!(
-            "write the folder of a Cargo package or of an executable `{BOOTSTRAP}`, or build what puts it there first"
+            "write the folder of a Cargo package or of an executable `{BOOTSTRAP}`, or build it first"
         );
-        return (format!("the folder `{uri}` is not there"), Some(help));
+        return (format!("the folder `{uri}` does not exist"), Some(help));
     }
     if folder.join(BOOTSTRAP).is_file() {
         let name = bootstrap();
         return (format!("`{name}` is not executable"), Some(format!("run `chmod +x {name}`")));
     }
-    let help = format!(
-        "put a program that Lambda can start there as `{}`, or build what does",
-        bootstrap()
-    );
+    let help =
+        format!("put a program that Lambda can start there as `{}`, or build it", bootstrap());
     (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 
-/// Whether it is a program that Lambda could start.
+/// Returns true if it is a program that Lambda could start.
 #[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// What Lambda starts is a program for Linux.
+/// Returns false: Lambda runs Linux programs.
 #[cfg(not(unix))]
 fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// The cargo binary: what SAM's builder is told, the only one of the package, or the one with the
-/// name that the function's logical id gives.
+/// Returns the cargo binary: that of SAM's build settings, the only one of the package, or the one
+/// with the name of the function's logical id.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -257,7 +253,7 @@ fn binary(
     }
     let of_id = name_of_id(resource);
     let Some(package) = package else { return Some(of_id) };
-    // In a workspace with a package of its own at its root, the function may be a member's.
+    // In a workspace whose root is a package, the function may belong to a member.
     if package.has(&of_id) {
         return Some(of_id);
     }
@@ -276,23 +272,23 @@ fn binary(
     findings.error(
         at,
         format!(
-            "the package in this folder has several binaries, and none is called `{of_id}` as the \
+            "the package in this folder has several binaries, and none is called `{of_id}` like the \
              function is: {}",
             all(&package.own)
         ),
-        "say which one beside the function's Type: `Metadata: {BuildMethod: rust-cargolambda, \
+        "name it next to the function's Type: `Metadata: {BuildMethod: rust-cargolambda, \
          BuildProperties: {Binary: NAME}}`",
     );
     None
 }
 
-/// The name of a binary that the function's logical id gives.
+/// Returns the name of a binary that the function's logical id implies.
 fn name_of_id(resource: &Resource<'_>) -> String {
     let id = resource.id.strip_suffix("Function").filter(|id| !id.is_empty());
     kebab_case(id.unwrap_or(resource.id))
 }
 
-/// What the template calls the binary, if it does.
+/// Returns the binary's name in the template, if there is one.
 fn named_binary<'t>(resource: &Resource<'t>) -> Option<&'t Node> {
     resource.node.get("Metadata")?.get("BuildProperties")?.get("Binary")
 }
@@ -308,12 +304,12 @@ fn given_binary(
 ) -> Option<String> {
     let findings = properties.resolver.findings;
     let name = value::literal(given, "BuildProperties.Binary", findings)?;
-    // The name becomes a path of the build's folder.
+    // The name becomes part of a path in the build's folder.
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
     if name.is_empty() || !name.chars().all(allowed) {
         findings.error(
             given.at,
-            format!("`{name}` is no name of a cargo binary"),
+            format!("`{name}` is not a valid name of a cargo binary"),
             "write letters, digits, `-` or `_`, as in Cargo.toml",
         );
         return None;
@@ -341,7 +337,7 @@ mod tests {
     const PACKAGE: &str = "[package]\nname = \"rust_app\"\nedition = \"2024\"\n";
     const CARGO_BUILT: &str = "    Metadata: {BuildMethod: rust-cargolambda}\n";
 
-    /// A function `HelloWorldFunction` whose `CodeUri` is `app`, and what lies in it.
+    /// Returns a function `HelloWorldFunction` whose `CodeUri` is `app`, with these files.
     fn found(files: &[&str], metadata: &str, properties: &str, elsewhere: bool) -> Stack {
         try_find(files, metadata, properties, elsewhere)
             .unwrap_or_else(|found| panic!("{metadata}{properties}: {found}"))
@@ -428,7 +424,7 @@ mod tests {
             (&[manifest, one], CARGO_BUILT, rust, binary("one")),
             (&[manifest, main, one, two], CARGO_BUILT, rust, binary("hello-world")),
             (&[manifest, main, one, two], named, rust, binary("one")),
-            // The binary may lie beside weir.
+            // The binary may be beside weir.
             (&[], CARGO_BUILT, rust, binary("hello-world")),
             (&[manifest, main, built], CARGO_BUILT, rust, binary("rust_app")),
             (&[], "", rust, None),
@@ -495,14 +491,14 @@ mod tests {
             (
                 &[manifest, one, "app/src/bin/two.rs"],
                 CARGO_BUILT,
-                "several binaries, and none is called `hello-world` as the function is: `one`, `two`",
+                "several binaries, and none is called `hello-world` like the function is: `one`, `two`",
                 "BuildProperties: {Binary: NAME}",
             ),
             (&[manifest, one], &with_binary("on"), "has no binary `on`", "write `one`"),
             (&[manifest, one], &with_binary("other"), "has no binary `other`", "write `one`"),
             (&[manifest], CARGO_BUILT, "has no binary", "src/main.rs"),
             (&[manifest], &with_binary("one"), "has no binary `one`", "src/main.rs"),
-            (&[manifest, one], &with_binary("a/b"), "`a/b` is no name", "letters, digits"),
+            (&[manifest, one], &with_binary("a/b"), "`a/b` is not a valid name", "letters, digits"),
         ];
         for (files, metadata, message, help) in cases {
             let found = try_find(files, metadata, rust, false).unwrap_err().shown;
@@ -518,7 +514,12 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let cases = [
             ("#!/bin/sh\n", 0o644, "`app/bootstrap` is not executable", "chmod +x app/bootstrap"),
-            ("echo\n", 0o755, "`app/bootstrap` cannot be started: it is no program", "#!/usr/bin"),
+            (
+                "echo\n",
+                0o755,
+                "`app/bootstrap` cannot be started: it is neither a Linux program",
+                "#!/usr/bin",
+            ),
             ("#!/no/sh\n", 0o755, "its interpreter `/no/sh` is not there", "first line"),
         ];
         for (text, mode, message, help) in cases {
@@ -536,7 +537,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let stack = read_in(folder.path(), "", &properties("provided.al2023"), false).unwrap();
         let [warning] = stack.warnings.as_slice() else { panic!("{:?}", stack.warnings) };
-        assert!(warning.message.contains("the folder `app` is not there"), "{warning:?}");
-        assert!(warning.help.contains("build what puts it there"), "{warning:?}");
+        assert!(warning.message.contains("the folder `app` does not exist"), "{warning:?}");
+        assert!(warning.help.contains("or build it first"), "{warning:?}");
     }
 }

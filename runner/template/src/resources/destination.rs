@@ -1,5 +1,4 @@
-//! Reads where a batch goes that was given up: `DestinationConfig` of a mapping.
-//! It sends nothing there.
+//! Parses the destination of discarded batches: `DestinationConfig` of a mapping.
 
 use crate::{
     checks::grants,
@@ -13,15 +12,15 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The services that take what is given up, as SAM calls them in `Type` and as an ARN does.
+/// Services that can be destinations, by their names in SAM's `Type` and in ARNs.
 const SERVICES: &[(&str, &str)] =
     &[("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
 
-/// What becomes of a batch whose destination is not emulated.
-const INSTEAD: &str = "it is not sent there; a batch that is given up is only logged";
+/// What happens to a batch whose destination is not emulated.
+const INSTEAD: &str = "it is not sent there; a discarded batch is only logged";
 
-/// Reads the destination of a mapping of this function. SAM gives the function of an event what the
-/// destination's `Type` needs.
+/// Parses the destination of a mapping of this function. For an event, SAM adds the permissions for
+/// the destination's `Type`.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     function: &str,
@@ -31,7 +30,7 @@ pub(crate) fn read(
     if config.has("OnSuccess") && !config.has("OnFailure") {
         properties.resolver.findings.error(
             config.key_place("OnSuccess").unwrap_or(config.at),
-            "a mapping of a stream has no destination for success, and SAM wants one for failures",
+            "a mapping of a stream has no destination for success, and SAM requires one for failures",
             "write `OnFailure:` in its place, or remove `DestinationConfig`",
         );
     }
@@ -64,7 +63,7 @@ pub(crate) fn read(
         Some(kind) if kind.value != service => properties.resolver.findings.warning(
             kind.at,
             format!(
-                "the destination is one of {name}, and for this `Type` SAM lets the function write \
+                "the destination is one of {name}, but for this `Type` SAM lets the function write \
                  to something else"
             ),
             format!("write `Type: {name}`"),
@@ -75,7 +74,7 @@ pub(crate) fn read(
     Some(destination)
 }
 
-/// The service of a destination, as SAM calls it and as an ARN does.
+/// Returns the service of a destination, by its names in SAM and in ARNs.
 fn service(destination: &Destination) -> Option<(&'static str, &'static str)> {
     match destination {
         Destination::Bucket(_) => Some(("S3", "s3")),
@@ -85,7 +84,7 @@ fn service(destination: &Destination) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Lambda writes to a destination with the function's role.
+/// Warns if the function's role may not write to the destination, because Lambda uses that role.
 fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, service: &str) {
     let resolver = properties.resolver;
     let Some(found) = resolver.resource(function) else { return };
@@ -97,14 +96,14 @@ fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, ser
         "destination-access",
         properties.key_place("DestinationConfig").unwrap_or(properties.at),
         format!(
-            "what is given up cannot be written to its destination: nothing lets `{function}` use \
+            "discarded records cannot be written to their destination: no policy lets `{function}` use \
              {name}"
         ),
         format!("write `Type: {name}` beside `Destination`, and SAM adds what the role needs"),
     );
 }
 
-/// A destination that has an ARN only on AWS.
+/// Parses a destination whose ARN exists only on AWS.
 fn of_resource(
     on_failure: &Properties<'_, '_>,
     node: &Node,
@@ -124,7 +123,7 @@ fn of_resource(
     if is_first_in_first_out(on_failure, resource) {
         findings.error(
             at,
-            format!("`{id}` is first-in-first-out, which Lambda does not take as a destination"),
+            format!("`{id}` is FIFO, which Lambda does not support as a destination"),
             "name a standard queue or topic",
         );
         return None;
@@ -144,7 +143,7 @@ fn of_resource(
         ),
         _ => return other(),
     };
-    // A text that is put together may be an ARN by what stands around it.
+    // The text of a function may be an ARN because of its constant parts.
     if !is_arn && is_one_reference(node) {
         let message = match attribute {
             None => format!("`!Ref {id}` is the URL of the {what}, and a destination is an ARN"),
@@ -156,7 +155,7 @@ fn of_resource(
     Some(destination)
 }
 
-/// Whether a value is one reference, and nothing is put together in it.
+/// Returns true if a value is exactly one reference.
 fn is_one_reference(node: &Node) -> bool {
     match &node.kind {
         Kind::Call(Intrinsic::Ref | Intrinsic::GetAtt, _) => true,
@@ -168,7 +167,7 @@ fn is_one_reference(node: &Node) -> bool {
     }
 }
 
-/// What a `!Ref` names.
+/// Returns the name in a `!Ref`.
 fn referred_resource(node: &Node) -> Option<&str> {
     match &node.kind {
         Kind::Call(Intrinsic::Ref, argument) => argument.as_text(),
@@ -176,7 +175,7 @@ fn referred_resource(node: &Node) -> Option<&str> {
     }
 }
 
-/// The destination with an ARN; `instead` says what to write where it is none.
+/// Parses a destination's ARN; `instead` is the advice if it is invalid.
 fn of_arn(
     on_failure: &Properties<'_, '_>,
     arn: String,
@@ -188,7 +187,7 @@ fn of_arn(
         return Some(Destination::Bucket(bucket.to_owned()));
     }
     if !arn.starts_with("arn:") {
-        findings.error(at, format!("`{arn}` is no ARN of a destination"), instead);
+        findings.error(at, format!("`{arn}` is not the ARN of a destination"), instead);
         return None;
     }
     let mut parts = arn.splitn(6, ':').skip(2);
@@ -196,7 +195,7 @@ fn of_arn(
     if name.ends_with(".fifo") {
         findings.error(
             at,
-            format!("`{arn}` is first-in-first-out, which Lambda does not take as a destination"),
+            format!("`{arn}` is FIFO, which Lambda does not support as a destination"),
             "write the ARN of a standard queue or topic",
         );
         return None;
@@ -211,7 +210,7 @@ fn of_arn(
         _ => {
             findings.error(
                 at,
-                format!("Lambda hands what is given up to no `{service}`"),
+                format!("Lambda cannot send discarded records to `{service}`"),
                 "write the ARN of a bucket, a queue or a topic, such as `!GetAtt Bucket.Arn`",
             );
             None
@@ -219,7 +218,7 @@ fn of_arn(
     }
 }
 
-/// Whether a queue or topic of the template keeps the order of its messages.
+/// Returns true if a queue or topic of the template is FIFO.
 fn is_first_in_first_out(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> bool {
     let property = match resource.type_name {
         "AWS::SQS::Queue" => "FifoQueue",

@@ -1,7 +1,5 @@
-//! What a file that is to be started as a function's program begins with, as the operating system
-//! looks at it.
-//!
-//! It starts nothing, and looks at the first bytes alone.
+//! Recognises the first bytes of a function's program, like the operating system does. It starts
+//! nothing.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,22 +8,22 @@ use std::path::Path;
 /// The longest first line that Linux reads (`BINPRM_BUF_SIZE`).
 const LINE_BYTES_MAX: usize = 256;
 
-/// What a file that is no program lacks.
+/// Why a file cannot be started.
 pub const NO_PROGRAM: &str =
-    "it is no program for Linux, and does not begin with `#!` and the path of an interpreter";
+    "it is neither a Linux program nor begins with `#!` and the path of an interpreter";
 
-/// What a file begins with.
+/// The kind of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrypoint {
-    /// A program, or a script whose interpreter is on this machine; or it cannot be read.
+    /// A program, a script whose interpreter exists, or a file that cannot be read.
     Fine,
-    /// A script whose interpreter, which is named, is not on this machine.
+    /// A script whose interpreter, which is named, does not exist on this machine.
     NoInterpreter(String),
     /// Neither a program nor a script.
     NoProgram,
 }
 
-/// Reads the first bytes of a file and says what they are.
+/// Reads the first bytes of a file and returns its kind.
 #[must_use]
 pub fn look(path: &Path) -> Entrypoint {
     let mut begin = Vec::new();
@@ -38,13 +36,14 @@ pub fn look(path: &Path) -> Entrypoint {
 }
 
 fn of_bytes(begin: &[u8], is_there: impl Fn(&str) -> bool) -> Entrypoint {
-    // Programs of other systems are refused when they are started, with their own words.
+    // Other systems reject a wrong program themselves when it is started.
     if begin.starts_with(b"\x7fELF") || !cfg!(target_os = "linux") {
         return Entrypoint::Fine;
     }
     let Some(line) = begin.strip_prefix(b"#!") else { return Entrypoint::NoProgram };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // An editor of Windows leaves a carriage return, which is a part of the name to Linux.
+    // Editors on Windows write a carriage return, which belongs to the interpreter's name for
+    // Linux.
     let line = String::from_utf8_lossy(line);
     let name = line.trim_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
     match name {

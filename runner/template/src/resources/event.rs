@@ -1,5 +1,5 @@
-//! Reads the events of a function and mappings that are resources of their own, each by its type.
-//! It does not read their settings; `mapping` and `schedule` do.
+//! Parses the events of a function, and mappings that are separate resources, each by its type.
+//! `mapping` and `schedule` parse their settings.
 
 use crate::{
     checks::lint,
@@ -15,7 +15,7 @@ use crate::{
     syntax::node::Node,
 };
 
-/// The types of event that SAM has; those without a reader here are listed as not emulated.
+/// SAM's event types; those without a parser here are listed as not emulated.
 const TYPES: &[&str] = &[
     "AlexaSkill",
     "Api",
@@ -38,7 +38,7 @@ const TYPES: &[&str] = &[
     "SelfManagedKafka",
 ];
 
-/// Reads the events of a function into the stack.
+/// Parses the events of a function into the stack.
 pub(crate) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack: &mut Stack) {
     let findings = function.resolver.findings;
     let retries = function::asynchronous_retries(function);
@@ -79,13 +79,13 @@ pub(crate) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
             }
             (_, Some(settings)) if TYPES.contains(&kind) && reads_a_table(&settings) => findings.error(
                 type_node.at,
-                format!("`Stream` is the stream of a DynamoDB table, which events of type `{kind}` do not come from"),
+                format!("`Stream` is the stream of a DynamoDB table, but events of type `{kind}` come from elsewhere"),
                 "write `Type: DynamoDB`",
             ),
             _ if TYPES.contains(&kind) => event.not_emulated(
                 "Type",
                 format!(
-                    "events of type `{kind}` are not made here; the function is not invoked by it"
+                    "events of type `{kind}` are not emulated; it does not invoke the function"
                 ),
             ),
             _ => {
@@ -93,18 +93,18 @@ pub(crate) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
                     Some(meant) => format!("write `{meant}`"),
                     None => format!("write {}", listed(TYPES.iter().copied())),
                 };
-                findings.error(type_node.at, format!("there is no event type `{kind}`"), help);
+                findings.error(type_node.at, format!("unknown event type `{kind}`"), help);
             }
         }
     }
 }
 
-/// Whether an event is said to come from the stream of a table of the template.
+/// Returns true if an event reads the stream of a table of the template.
 fn reads_a_table(settings: &Properties<'_, '_>) -> bool {
     settings.value("Stream").is_some_and(|value| matches!(value.data, Data::Stream(_)))
 }
 
-/// The alias that SAM publishes, to which it ties the function's events.
+/// Returns the alias that SAM publishes, to which it connects the function's events.
 fn published_alias(function: &Properties<'_, '_>) -> Option<String> {
     match function.value("AutoPublishAlias")?.data {
         Data::Text(alias) => Some(alias),
@@ -114,7 +114,7 @@ fn published_alias(function: &Properties<'_, '_>) -> Option<String> {
 
 /// Notes the mappings and schedules of a function that does not run here.
 pub(crate) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, stack: &mut Stack) {
-    // What its events are matters only as far as it can be read.
+    // Its events matter only as far as they can be parsed.
     for entry in properties.node("Events").map_or(&[][..], Node::entries) {
         let kind = entry.value.get("Type").and_then(|node| node.as_text());
         let what = match kind {
@@ -127,8 +127,8 @@ pub(crate) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, s
     }
 }
 
-/// Notes a mapping resource whose function, which `name` names, does not run here, and reads it for
-/// its findings.
+/// Notes a mapping resource whose function `name` does not run here, and parses it for its
+/// findings.
 fn not_run(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -138,9 +138,9 @@ fn not_run(
 ) {
     properties.not_emulated(
         "FunctionName",
-        format!("`{name}` is not run here, so the mapping is not either"),
+        format!("`{name}` does not run here, so neither does the mapping"),
     );
-    // The function is named by its id, or by an ARN that is made of it.
+    // The function is named by its id, or by an ARN that contains it.
     let names = |id: &str| name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == id);
     let mut absent = stack.not_run.iter().filter(|other| other.what == Absent::Function);
     let function = absent.find(|other| names(&other.resource));
@@ -155,13 +155,10 @@ fn not_run(
             lint::NOT_RUN_HERE,
             properties.key_place("FunctionName").unwrap_or(resource.at),
             format!(
-                "`{}` invokes nothing here: `{name}` is no function that runs here",
+                "`{}` invokes nothing here: `{name}` is not a function that runs here",
                 resource.id
             ),
-            format!(
-                "{meant}; accept `not-run-here` on `{}` if it is meant for AWS alone",
-                resource.id
-            ),
+            format!("{meant}; accept `not-run-here` on `{}` if it is for AWS only", resource.id),
         );
     }
     let note = NotRun {
@@ -200,15 +197,15 @@ fn read_settings(
     mapping::read(properties, link, stack);
 }
 
-/// The function behind a version or an alias, with which of them it is: `NAME:live`. SAM makes
-/// `Function.Alias`, `Function.Version` and resources whose logical ids begin with the function's;
-/// others are resources of the template.
+/// Returns the function of a version or an alias, and which of them it is: `NAME:live`. SAM
+/// generates `Function.Alias`, `Function.Version` and resources whose logical ids begin with the
+/// function's; others are resources of the template.
 fn qualified(resolver: &Resolver<'_>, name: &str, at: Span) -> Option<String> {
     let text_of = |resource: &Resource<'_>, property: &str| {
         let value = resolver.resolve(resource.properties.get(property)?)?;
         if let Data::Text(text) = value.data { Some(text) } else { None }
     };
-    // `!Ref` and these attributes give the same ARN.
+    // `!Ref` and these attributes have the same ARN.
     let id = [".AliasArn", ".FunctionArn"].into_iter().find_map(|end| name.strip_suffix(end));
     if let Some(own) = resolver.resource(id.unwrap_or(name)) {
         let qualifier = match own.type_name {
@@ -233,8 +230,8 @@ fn qualified(resolver: &Resolver<'_>, name: &str, at: Span) -> Option<String> {
     })
 }
 
-/// The function that a name or an ARN means, and the version or alias of it. Each of them means the
-/// one function that there is.
+/// Returns the function with a name or an ARN, and its version or alias. All versions are the same
+/// function here.
 fn called<'s>(stack: &'s Stack, name: &str) -> Option<(&'s Function, Option<String>)> {
     stack.functions.iter().find_map(|function| {
         let rests = [&function.arn, &function.name].map(|own| name.strip_prefix(own.as_str()));
@@ -245,7 +242,7 @@ fn called<'s>(stack: &'s Stack, name: &str) -> Option<(&'s Function, Option<Stri
     })
 }
 
-/// Reads an `AWS::Lambda::EventSourceMapping` into the stack.
+/// Parses an `AWS::Lambda::EventSourceMapping` into the stack.
 pub(crate) fn read_mapping_resource(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,

@@ -1,5 +1,5 @@
-//! Reads Lambda functions: `AWS::Serverless::Function` without its events.
-//! It builds and starts nothing.
+//! Parses Lambda functions: `AWS::Serverless::Function` without its events. It neither builds nor
+//! starts them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,7 +22,7 @@ const NOT_EMULATED: Catalogue = &[
     ("AutoPublishCodeSha256", "there is one version of the function"),
     ("CapacityProviderConfig", "the function runs as a process of this machine"),
     ("CodeSigningConfigArn", "signatures are not checked"),
-    ("DeadLetterQueue", "an invocation by a schedule that fails to the end is only logged"),
+    ("DeadLetterQueue", "an invocation by a schedule that fails in all attempts is only logged"),
     ("DeploymentPreference", "the new binary replaces the old one at once"),
     ("Description", "it is shown only on AWS"),
     ("DurableConfig", "there are no durable executions"),
@@ -50,7 +50,7 @@ const NOT_EMULATED: Catalogue = &[
     ("VpcConfig", "the function uses this machine's network"),
 ];
 
-/// Names that Lambda itself sets and therefore refuses (AWS Lambda developer guide, "Reserved
+/// Names that Lambda sets itself and therefore rejects (AWS Lambda developer guide, "Reserved
 /// environment variables").
 pub const RESERVED_VARIABLES: &[&str] = &[
     "_HANDLER",
@@ -73,7 +73,8 @@ pub const RESERVED_VARIABLES: &[&str] = &[
     "LAMBDA_TASK_ROOT",
 ];
 
-/// What says where the code is, and what is read with the function's events.
+/// Properties about the code, which are read elsewhere, and those that are read with the function's
+/// events.
 const ASKED_FOR_CODE: &[&str] = &[
     "EventInvokeConfig",
     "Events",
@@ -89,8 +90,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// Lambda's quota for all environment variables of a function together, in bytes.
 const ENVIRONMENT_BYTES_MAX: usize = 4_096;
 
-/// Lambda's default, and the most that it takes (AWS Lambda guide, "Configuring error handling settings
-/// for asynchronous invocations").
+/// Lambda's default and maximum (AWS Lambda guide, "Configuring error handling settings for
+/// asynchronous invocations").
 const ASYNCHRONOUS_RETRIES: u32 = 2;
 
 const LEVELS: &[(&str, &str)] = &[
@@ -102,8 +103,7 @@ const LEVELS: &[(&str, &str)] = &[
     ("FATAL", "FATAL"),
 ];
 
-/// A name that Lambda takes: 1 to 64 letters, digits, `-` and `_` (Lambda API reference,
-/// `CreateFunction`).
+/// Checks a name: 1 to 64 letters, digits, `-` and `_` (Lambda API reference, `CreateFunction`).
 fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -111,18 +111,18 @@ fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     }
     properties.resolver.findings.error(
         at,
-        format!("`{name}` is no name of a function"),
+        format!("`{name}` is not a valid function name"),
         format!("write 1 to {NAME_BYTES_MAX} letters, digits, `-` and `_`"),
     );
 }
 
-/// Reads one function that is run from this code; `None` when an error was reported.
+/// Parses one function with this code; `None` if an error was reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
     code: Code,
 ) -> Option<Function> {
-    // What was looked at to find the code is accounted for by that.
+    // Properties that were read to find the code need no further report.
     for asked in ASKED_FOR_CODE {
         let _ = properties.node(asked);
     }
@@ -163,7 +163,7 @@ pub(crate) fn read(
     })
 }
 
-/// Lambda takes one of two architectures.
+/// Checks the architecture: Lambda has two.
 fn check_architectures(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("Architectures") else { return };
@@ -176,7 +176,7 @@ fn check_architectures(properties: &Properties<'_, '_>) {
                 let at = item.at;
                 let Some(name) = item.text(findings) else { continue };
                 if !ARCHITECTURES.contains(&name.as_str()) {
-                    findings.error(at, format!("there is no architecture `{name}`"), help);
+                    findings.error(at, format!("unknown architecture `{name}`"), help);
                 }
             }
         }
@@ -184,28 +184,27 @@ fn check_architectures(properties: &Properties<'_, '_>) {
     }
 }
 
-/// How often Lambda tries an asynchronous invocation that failed once more, such as one by a
-/// schedule.
+/// Returns how often Lambda retries a failed asynchronous invocation, such as one by a schedule.
 pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
     let Some(config) = properties.mapping("EventInvokeConfig") else {
         return ASYNCHRONOUS_RETRIES;
     };
     let retries = config.unsigned("MaximumRetryAttempts", 0..=ASYNCHRONOUS_RETRIES);
     config.finish(&[
-        ("DestinationConfig", "what becomes of an invocation by a schedule is only logged"),
+        ("DestinationConfig", "the result of an invocation by a schedule is only logged"),
         ("MaximumEventAgeInSeconds", "an invocation by a schedule waits for its retries only"),
     ]);
     retries.unwrap_or(ASYNCHRONOUS_RETRIES)
 }
 
-/// The folder of the code, as it is written; empty where there is none to be read.
+/// Returns the folder of the code as written; empty if none is read.
 fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
         let has_other = properties.has("InlineCode") || code::is_image(properties);
         return Some(if has_other { String::new() } else { code::DEFAULT_URI.to_owned() });
     };
     match code {
-        // It may lie in S3, and nothing here reads it.
+        // It may be in S3, which is not read here.
         Code::Elsewhere if matches!(node.kind, Kind::Map(_)) => Some(String::new()),
         Code::Elsewhere => match properties.value("CodeUri")?.data {
             Data::Text(text) => Some(text),
@@ -217,10 +216,10 @@ fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
 
 const ARCHITECTURES: &[&str] = &["arm64", "x86_64"];
 
-/// The runtimes of functions that bring their own.
+/// Custom runtimes.
 const PROVIDED: &[&str] = &["provided", "provided.al2", "provided.al2023"];
 
-/// What SAM wants of every function that is no image.
+/// Checks what SAM requires of every function that is not an image.
 fn check_zip(properties: &Properties<'_, '_>) {
     if !properties.has("Runtime") {
         properties.missing("Runtime", "provided.al2023");
@@ -232,7 +231,7 @@ fn check_zip(properties: &Properties<'_, '_>) {
         properties.resolver.findings.warning(
             at,
             format!(
-                "the runtime `{runtime}` is not known here, and Lambda refuses one that it lacks"
+                "the runtime `{runtime}` is not known here, and Lambda rejects unknown runtimes"
             ),
             "write `provided.al2023`",
         );
@@ -254,14 +253,14 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
         if RESERVED_VARIABLES.contains(&name) {
             findings.error(
                 entry.key_at,
-                format!("Lambda sets `{name}` itself and refuses it here"),
+                format!("Lambda sets `{name}` itself and rejects it here"),
                 "use another name",
             );
         } else if !has_form {
             findings.error(
                 entry.key_at,
-                format!("`{name}` is no name of an environment variable"),
-                "write a letter, then letters, digits or `_`, at least two in all",
+                format!("`{name}` is not a valid name of an environment variable"),
+                "write a letter, then letters, digits or `_`, at least two characters",
             );
         }
         warn_of_type(properties, &entry.value);
@@ -272,7 +271,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
             value::warn_of_stream(table, value.at, findings);
         }
         if let Some(elsewhere) = value.reference() {
-            // The function must get something that is not mistaken for a real name.
+            // The placeholder must not look like a real name.
             let placeholder = format!("not-emulated:{elsewhere}");
             findings.not_emulated(crate::not_emulated::NotEmulated {
                 resource: properties.resource.to_owned(),
@@ -296,13 +295,13 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
         findings.error(
             section.at,
             format!("the environment variables have {bytes} bytes"),
-            format!("Lambda takes at most {ENVIRONMENT_BYTES_MAX} bytes in all"),
+            format!("Lambda allows at most {ENVIRONMENT_BYTES_MAX} bytes in all"),
         );
     }
     environment
 }
 
-/// Warns of a scalar without quotes that SAM hands on as something else than what is written.
+/// Warns of an unquoted scalar that SAM converts to another text.
 fn warn_of_type(properties: &Properties<'_, '_>, node: &Node) {
     let findings = properties.resolver.findings;
     let Some(Some(node)) = properties.resolver.choose(node) else { return };
@@ -311,7 +310,7 @@ fn warn_of_type(properties: &Properties<'_, '_>, node: &Node) {
     if let Some(value) = plain_scalar::differs(text).filter(|_| is_plain()) {
         findings.warning(
             node.at,
-            format!("on AWS the function gets `{value}` for `{text}`, which SAM reads as YAML 1.1"),
+            format!("on AWS the function gets `{value}` for `{text}`, because SAM parses YAML 1.1"),
             format!("put it in quotes: \"{text}\""),
         );
     }

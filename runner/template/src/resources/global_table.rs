@@ -1,7 +1,7 @@
-//! What an `AWS::DynamoDB::GlobalTable` has beside what a table has.
+//! The additional properties of an `AWS::DynamoDB::GlobalTable`.
 //!
-//! On this machine it is one table, its replica of this region. It is on demand, because its
-//! provisioned throughput is one that grows and shrinks.
+//! On this machine it is one table, the replica of this region. It is on demand, because its
+//! provisioned throughput would be auto-scaled.
 
 use crate::evaluation::properties::{Catalogue, Properties};
 
@@ -19,13 +19,13 @@ pub(crate) const NOT_EMULATED: Catalogue = &[
     ("WriteProvisionedThroughputSettings", "the table is on demand here"),
 ];
 
-/// Checks what CloudFormation demands of a global table and of no other.
+/// Checks what CloudFormation requires of global tables only.
 pub(crate) fn check(properties: &Properties<'_, '_>) {
     if !properties.has("Replicas") {
         properties.missing("Replicas", "[{Region: !Ref AWS::Region}]");
     }
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
-    // CloudFormation takes PROVISIONED when nothing is written.
+    // CloudFormation's default is PROVISIONED.
     let is_provisioned = match properties.has("BillingMode") {
         true => properties.choice("BillingMode", &modes).is_some_and(|mode| !mode.value),
         false => true,

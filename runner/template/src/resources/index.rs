@@ -1,6 +1,5 @@
-//! Reads a table's secondary indexes, `GlobalSecondaryIndexes` and `LocalSecondaryIndexes`, and the
-//! definitions of key attributes that table and indexes share.
-//! It creates nothing.
+//! Parses a table's secondary indexes, `GlobalSecondaryIndexes` and `LocalSecondaryIndexes`, and
+//! the definitions of key attributes that table and indexes share. It creates nothing.
 //!
 //! Limits: AWS DynamoDB guide, "Quotas in Amazon DynamoDB", secondary indexes.
 
@@ -13,14 +12,14 @@ use crate::{
     stack::{AttributeDefinition, Billing, Index, IndexKind, Projection},
 };
 
-/// DynamoDB makes at most this many local indexes for a table.
+/// DynamoDB's limit of local indexes of a table.
 const LOCAL_MAX: usize = 5;
-/// DynamoDB makes at most this many global indexes for a table, unless the quota is raised.
+/// DynamoDB's limit of global indexes of a table, unless the quota is raised.
 const GLOBAL_MAX: usize = 20;
-/// The key of a global index has at most this many HASH and this many RANGE attributes (AWS DynamoDB
-/// guide, "Multi-attribute keys").
+/// Maximum number of HASH and of RANGE attributes in the key of a global index (AWS DynamoDB guide,
+/// "Multi-attribute keys").
 const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
-/// `NonKeyAttributes` names at most this many attributes.
+/// Maximum number of `NonKeyAttributes`.
 const NON_KEY_ATTRIBUTES_MAX: usize = 20;
 
 const NOT_EMULATED: Catalogue = &[
@@ -33,7 +32,8 @@ const NOT_EMULATED: Catalogue = &[
     ("WriteProvisionedThroughputSettings", "the index is on demand here"),
 ];
 
-/// The indexes of a table whose own keys were read, and whether none was left out for an error.
+/// Returns the indexes of a table whose own keys were read, and whether none was left out because
+/// of an error.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     keys: &Keys,
@@ -52,7 +52,7 @@ pub(crate) fn read(
             properties.resolver.findings.error(
                 properties.key_place(property).unwrap_or(properties.at),
                 format!("this table has {} {property}", written.len()),
-                format!("DynamoDB makes at most {count_max} of them"),
+                format!("DynamoDB allows at most {count_max} of them"),
             );
         }
         for index in written {
@@ -98,7 +98,7 @@ fn read_one(
     if !table_parts::is_name(&name) {
         findings.error(
             at,
-            format!("`{name}` is no index name"),
+            format!("`{name}` is not a valid index name"),
             "write 3 to 255 letters, digits, `_`, `-` or `.`",
         );
         return None;
@@ -130,10 +130,10 @@ fn read_one(
     Some(At { value: Index { name, kind, partition_keys, sort_keys, projection, billing }, at })
 }
 
-/// A global index of a provisioned table has a throughput of its own.
+/// Parses the throughput of a global index of a provisioned table.
 fn throughput(index: &Properties<'_, '_>, table: Option<Billing>) -> Option<Billing> {
     match table {
-        // How the table is paid has an error of its own.
+        // An invalid billing mode has its own error.
         None => index.node("ProvisionedThroughput").and(None),
         Some(Billing::OnDemand) => {
             if index.has("ProvisionedThroughput") {
@@ -179,7 +179,7 @@ fn projection(index: &Properties<'_, '_>) -> Option<Projection> {
         ("INCLUDE", false) => return Some(Projection::Include(attributes)),
         ("INCLUDE", true) => findings.error(
             at,
-            "INCLUDE without NonKeyAttributes projects nothing more than KEYS_ONLY",
+            "INCLUDE without NonKeyAttributes is the same as KEYS_ONLY",
             "write `NonKeyAttributes: [title]`, or `ProjectionType: KEYS_ONLY`",
         ),
         (_, false) => findings.error(
@@ -206,15 +206,15 @@ fn non_key_attributes(projection: &Properties<'_, '_>) -> Vec<String> {
             at,
             format!("this index projects {} attributes", items.len()),
             format!(
-                "DynamoDB takes at most {NON_KEY_ATTRIBUTES_MAX}; write `ProjectionType: ALL` for more"
+                "DynamoDB allows at most {NON_KEY_ATTRIBUTES_MAX}; write `ProjectionType: ALL` for more"
             ),
         );
     }
     items.into_iter().filter_map(|item| item.text(findings)).collect()
 }
 
-/// The attributes that table and indexes use as keys; a definition that nothing uses is an error,
-/// as CreateTable refuses it, unless an index that may use it could not be read.
+/// Returns the attributes that table and indexes use as keys. An unused definition is an error,
+/// because CreateTable rejects it, unless an index that may use it is invalid.
 pub(crate) fn used_definitions(
     properties: &Properties<'_, '_>,
     keys: &Keys,
@@ -234,8 +234,8 @@ pub(crate) fn used_definitions(
         } else if is_complete {
             findings.error(
                 at,
-                format!("`{}` is defined but is no key", value.name),
-                "remove it; only attributes of the key are defined, and items may have any others",
+                format!("`{}` is defined but not used as a key", value.name),
+                "remove it; only key attributes are defined, and items may have any others",
             );
         }
     }

@@ -1,6 +1,5 @@
-//! Reads event source mappings: `DynamoDB` events of a function and
-//! `AWS::Lambda::EventSourceMapping`.
-//! It polls nothing; a filter is compiled only to see that it can be.
+//! Parses event source mappings: `DynamoDB` events of a function and
+//! `AWS::Lambda::EventSourceMapping`. It polls nothing; filters are compiled only to check them.
 
 use std::time::Duration;
 
@@ -26,44 +25,44 @@ const NOT_EMULATED: Catalogue = &[
     ("Tags", "the mapping has no tags"),
 ];
 
-/// What a mapping links, beside its settings.
+/// The ends of a mapping.
 pub(crate) struct Link<'a> {
     pub(crate) logical_id: String,
     /// The logical id of the function.
     pub(crate) function: &'a str,
-    /// The version or alias of the function, if one is meant.
+    /// The version or alias of the function, if one is named.
     pub(crate) qualifier: Option<String>,
     /// The property with the stream: `Stream` in SAM, `EventSourceArn` in CloudFormation.
     pub(crate) source_property: &'static str,
     pub(crate) at: crate::diagnostic::Span,
 }
 
-/// The filters that Lambda takes for a mapping unless the quota is raised (AWS Lambda guide, "Control
+/// Lambda's limit of filters of a mapping, unless the quota is raised (AWS Lambda guide, "Control
 /// which events Lambda sends to your function").
 const PATTERNS_BY_DEFAULT: usize = 5;
 
 /// Why a stream that is named by its ARN is not read.
 const NOT_IN_TEMPLATE: &str = "a stream of a table outside of this template is not polled";
 
-/// What a mapping reads from.
+/// The source of a mapping.
 enum Source {
     Known(StreamSource),
-    /// It is not emulated, which is listed, and why. What it is besides may not be known.
+    /// It is not emulated, which is listed; the reason. It may not even be a stream.
     Elsewhere(String),
-    /// It is no stream, which is listed.
+    /// It is not a stream, which is listed.
     NoStream,
     /// An error was reported.
     Wrong,
 }
 
-/// Reads one mapping into the stack, unless an error is reported. One whose source is not emulated
-/// is among what does not run.
+/// Parses one mapping into the stack, unless an error is reported. One whose source is not emulated
+/// does not run.
 pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut Stack) {
     let is_event = link.source_property == "Stream";
     let stream = match stream(properties, link.source_property, &stack.tables) {
         Source::NoStream if !is_event => return,
-        // What else it must have depends on its source, which may be no stream: a stream alone has a
-        // position to begin at.
+        // Further requirements depend on its source, which may not be a stream: only a stream has a
+        // start position.
         Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
         Source::Elsewhere(reason) => {
             not_run(properties, &link, reason, &help_of_stream(&link), stack);
@@ -78,13 +77,13 @@ pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
     if let Some(StreamSource::Arn(_)) = &stream {
         not_run(properties, &link, NOT_IN_TEMPLATE.to_owned(), &help_of_stream(&link), stack);
     } else if let Some(reason) = unknown_filter(properties) {
-        // Without its filter the function would get records that are not meant for it.
+        // Without its filter the function would get unwanted records.
         not_run(properties, &link, reason, "write the pattern itself", stack);
     }
     stack.mappings.extend(settings(properties, link, stream, &stack.tables));
 }
 
-/// Says how a mapping gets a stream that is read here.
+/// Returns advice how to give a mapping a stream that is read here.
 fn help_of_stream(link: &Link<'_>) -> String {
     format!(
         "give `{}` the stream of a table of this template, such as `!GetAtt Table.StreamArn`",
@@ -92,7 +91,7 @@ fn help_of_stream(link: &Link<'_>) -> String {
     )
 }
 
-/// Why the filters of a mapping are not known here; `None` if they are.
+/// Returns why the filters of a mapping are unknown here; `None` if they are known.
 fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
     let unknown = || "`FilterCriteria` is known only on AWS".to_owned();
     if !properties.has("FilterCriteria") || properties.node("FilterCriteria").is_none() {
@@ -105,14 +104,14 @@ fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
     }
     let patterns = criteria.mappings("Filters");
     let reference = patterns.iter().find_map(|filter| {
-        // A pattern of another shape has an error of its own.
+        // A pattern of another type has its own error.
         let node = filter.node("Pattern")?;
         matches!(node.kind, Kind::Text(_) | Kind::Call(..)).then(|| filter.unknown("Pattern"))?
     })?;
     Some(format!("a pattern of its filter is `{}`, which is not known here", reference.value))
 }
 
-/// Notes a mapping that does not run here, and warns of it: the function seems to run.
+/// Notes a mapping that does not run here, and warns of it, because its function seems to run.
 fn not_run(
     properties: &Properties<'_, '_>,
     link: &Link<'_>,
@@ -122,12 +121,12 @@ fn not_run(
 ) {
     let Link { logical_id, function, at, .. } = link;
     let is_absent = |it: &NotRun| it.what == Absent::Function && it.resource == *function;
-    // Nothing would invoke it on AWS either.
+    // It would not run on AWS either.
     let is_disabled = properties.boolean("Enabled") == Some(false);
     if !is_disabled && !stack.not_run.iter().any(is_absent) {
         let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
         let help = format!(
-            "{help}; accept `not-run-here` on `{}` if it is meant for AWS alone",
+            "{help}; accept `not-run-here` on `{}` if it is for AWS only",
             properties.resource
         );
         lint::warn(properties, lint::NOT_RUN_HERE, *at, message, help);
@@ -183,9 +182,9 @@ fn settings(
         starting_position: starting_position?,
         batch_size,
         batching_window: Duration::from_secs(u64::from(window)),
-        // -1 is not in the range of u32, so it becomes `None`, which is what it means.
+        // -1 is outside of u32, so it becomes `None`, which means the same.
         retry_attempts_max: retries.and_then(|number| u32::try_from(number.value).ok()),
-        // So it is here.
+        // Likewise.
         record_age_max: age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs),
         bisect_batch_on_function_error: bisect,
         parallelization_factor: factor,
@@ -214,7 +213,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
             if found.is_none() && !findings.has_errors() {
                 return Source::Elsewhere(format!("the table `{table}` is not created here"));
             }
-            // A table that could not be read is already reported.
+            // An invalid table was already reported.
             if !findings.has_errors() && found.is_some_and(|found| found.stream.is_none()) {
                 findings.error(
                     at,
@@ -227,7 +226,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
         Data::Elsewhere(elsewhere) => {
             properties.not_emulated(
                 name,
-                format!("`{elsewhere}` is not emulated; the function is not invoked by it"),
+                format!("`{elsewhere}` is not emulated; it does not invoke the function"),
             );
             Source::Elsewhere(format!("`{elsewhere}` is not emulated"))
         }
@@ -239,7 +238,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
     }
 }
 
-/// A stream given by its ARN, which may belong to a table of this template.
+/// Parses a stream's ARN, which may belong to a table of this template.
 fn stream_of_arn(
     properties: &Properties<'_, '_>,
     name: &'static str,
@@ -254,7 +253,7 @@ fn stream_of_arn(
         let table = meant.map_or("Table", |table| table.logical_id.as_str());
         findings.error(
             at,
-            format!("`{arn}` is no ARN of a stream"),
+            format!("`{arn}` is not the ARN of a stream"),
             format!("write `!GetAtt {table}.StreamArn`"),
         );
         return Source::Wrong;
@@ -262,7 +261,7 @@ fn stream_of_arn(
     if *service != "dynamodb" {
         properties.not_emulated(
             name,
-            format!("sources of `{service}` are not polled; the function is not invoked by it"),
+            format!("sources of `{service}` are not polled; it does not invoke the function"),
         );
         return Source::NoStream;
     }
@@ -271,7 +270,7 @@ fn stream_of_arn(
         let table = table.map_or("Table", |table| table.logical_id.as_str());
         findings.error(
             at,
-            format!("`{arn}` is a table and no stream"),
+            format!("`{arn}` is the ARN of a table, not of a stream"),
             format!("write `!GetAtt {table}.StreamArn`"),
         );
         return Source::Wrong;
@@ -280,25 +279,25 @@ fn stream_of_arn(
     if let Some(table) = own {
         return Source::Known(StreamSource::StreamOf(table.logical_id.clone()));
     }
-    properties.not_emulated(name, format!("{NOT_IN_TEMPLATE}; the function is not invoked by it"));
+    properties.not_emulated(name, format!("{NOT_IN_TEMPLATE}; it does not invoke the function"));
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
-/// -1 (never given up), or 60 s to 7 days, in seconds; `None` if none is given, or it was refused.
+/// Parses -1 (never discard) or 60 s to 7 days, in seconds; `None` if absent or invalid.
 fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
     if value != -1 && !(60..=604_800).contains(&value) {
         properties.resolver.findings.error(
             at,
             format!("MaximumRecordAgeInSeconds {value} is out of range"),
-            "write -1 (never give up), or 60 to 604800",
+            "write -1 (never discard), or 60 to 604800",
         );
         return None;
     }
     Some(value)
 }
 
-/// Numbers and truth values of an event, which SAM refuses as texts.
+/// Numbers and booleans of an event, which SAM rejects as texts.
 const TYPED: &[(&str, &str)] = &[
     ("BatchSize", "a number"),
     ("BisectBatchOnFunctionError", "true or false"),
@@ -310,7 +309,7 @@ const TYPED: &[(&str, &str)] = &[
     ("TumblingWindowInSeconds", "a number"),
 ];
 
-/// Refuses what SAM refuses: in the properties of an event a number in quotes is a text.
+/// Reports what SAM rejects: in the properties of an event a number in quotes is a text.
 fn check_types(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     for (name, wanted) in TYPED {
@@ -324,7 +323,7 @@ fn check_types(properties: &Properties<'_, '_>) {
         if is_right && findings.is_quoted(node.at) {
             findings.error(
                 node.at,
-                format!("SAM takes {wanted} for `{name}`, and this is a text"),
+                format!("SAM requires {wanted} for `{name}`, and this is a text"),
                 format!("write `{name}: {text}` without quotes"),
             );
         }
@@ -348,7 +347,7 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
         properties.missing("StartingPosition", "TRIM_HORIZON");
         return None;
     }
-    // A position that only AWS knows is the one that misses nothing.
+    // A position that only AWS knows becomes the one that misses nothing.
     if properties.unknown("StartingPosition").is_some() {
         let _ = properties.text("StartingPosition");
         return Some(StartingPosition::TrimHorizon);
@@ -366,8 +365,8 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
                 properties,
                 "latest",
                 position.at,
-                "LATEST misses what is written until the mapping has started",
-                "write `TRIM_HORIZON` and let the function recognise what it has already done",
+                "LATEST misses records written until the mapping has started",
+                "write `TRIM_HORIZON` and make the function idempotent",
             );
             Some(StartingPosition::Latest)
         }
@@ -393,7 +392,7 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         {
             findings.error(
                 node.at,
-                "a pattern is a text with JSON in it, and this is a mapping",
+                "a pattern is JSON text, and this is a mapping",
                 format!("write it as JSON text, such as `Pattern: {example}`"),
             );
         } else if let Some(pattern) = filter.required_text("Pattern", example) {
@@ -431,13 +430,13 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         findings.error(
             criteria.at,
             format!("this mapping has {} filters", patterns.len()),
-            format!("Lambda takes at most {PATTERNS_MAX}; join some in one pattern"),
+            format!("Lambda allows at most {PATTERNS_MAX}; join some in one pattern"),
         );
     }
     patterns
 }
 
-/// Whether the function reports single records; Lambda knows this one type of response.
+/// Returns true if the function reports single records; Lambda has only this type of response.
 fn response_types(properties: &Properties<'_, '_>) -> bool {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("FunctionResponseTypes") else {
@@ -468,7 +467,7 @@ fn response_types(properties: &Properties<'_, '_>) -> bool {
             Some("ReportBatchItemFailures") => reports = true,
             Some(other) => findings.error(
                 at,
-                format!("there is no response type `{other}`"),
+                format!("unknown response type `{other}`"),
                 "write `ReportBatchItemFailures`",
             ),
             None => {}

@@ -1,5 +1,4 @@
-//! The resources that the runner carries out, each type read from its properties.
-//! It runs none of them.
+//! Parsers of the emulated resources, one for each type. They run nothing.
 
 pub mod binary;
 pub(crate) mod bucket;

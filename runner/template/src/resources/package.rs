@@ -1,6 +1,5 @@
-//! The binaries of a Cargo package, found in its `Cargo.toml` and sources as cargo finds them, so
-//! that a template can be checked where cargo is not installed.
-//! It builds nothing, and what cargo would refuse it does not judge.
+//! The binaries of a Cargo package, found in its `Cargo.toml` and sources like cargo does, so that
+//! a template can be checked without cargo. It builds nothing and does not validate the package.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +9,7 @@ use std::{
 
 use toml_edit::{Document, Item, Table, TableLike};
 
-/// The binaries that a build in one folder can make.
+/// The binaries that a build in one folder can create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Binaries {
     /// Those of the package itself, or of the workspace's members when there is no package.
@@ -25,12 +24,12 @@ impl Binaries {
     }
 }
 
-/// Whether there is a package, or a workspace of packages, in the folder.
+/// Returns true if there is a package or a workspace in the folder.
 pub(crate) fn is_there(folder: &Path) -> bool {
     folder.join("Cargo.toml").is_file()
 }
 
-/// The binaries of the package in the folder; `None` when they cannot be told without cargo.
+/// Returns the binaries of the package in the folder; `None` if only cargo can tell.
 pub(crate) fn binaries(folder: &Path) -> Option<Binaries> {
     let manifest = manifest(folder)?;
     let own = own(&manifest, folder)?;
@@ -47,8 +46,7 @@ fn manifest(folder: &Path) -> Option<Table> {
     Some(Document::parse(text).ok()?.into_mut().as_table().clone())
 }
 
-/// The binaries that are written in the manifest, and those that cargo finds by where their sources
-/// lie.
+/// Returns the binaries of the manifest, and those that cargo finds by the places of their sources.
 fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let Some(package) = manifest.get("package") else { return Some(BTreeSet::new()) };
     let name = package.get("name").and_then(Item::as_str)?;
@@ -64,7 +62,7 @@ fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
         found.retain(|(other, source)| other != name && Some(source) != path.as_ref());
         own.insert(name.to_owned());
     }
-    // The edition of 2015, which is meant when none is given, takes what is written alone.
+    // Edition 2015, the default, has only those of the manifest.
     let is_old = match package.get("edition") {
         Some(edition) => edition.as_str() == Some("2015"),
         None => true,
@@ -79,7 +77,7 @@ fn names(found: &[(String, PathBuf)]) -> BTreeSet<String> {
     found.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// `src/main.rs`, `src/bin/NAME.rs` and `src/bin/NAME/main.rs`: each name with its source.
+/// Finds `src/main.rs`, `src/bin/NAME.rs` and `src/bin/NAME/main.rs`: each name with its source.
 fn found(package: &str, folder: &Path) -> Vec<(String, PathBuf)> {
     let main = folder.join("src").join("main.rs");
     let mut found = Vec::new();
@@ -97,7 +95,7 @@ fn found(package: &str, folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The binaries of a workspace's members; a pattern is known where a whole folder is `*`.
+/// Returns the binaries of a workspace's members; in patterns only a whole `*` is supported.
 fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let list = |name: &str| match manifest.get("workspace").and_then(|it| it.get(name)) {
         Some(list) => {
@@ -120,8 +118,8 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
             members.extend(fs::canonicalize(&member));
         }
     }
-    // What a path of a dependency leads to is a member too, unless it is elsewhere, and so on from
-    // there, as cargo alone knows.
+    // Path dependencies are members too, unless they are elsewhere, transitively, which only cargo
+    // can tell.
     let root = fs::canonicalize(folder).ok()?;
     let excluded: Vec<PathBuf> = excluded.iter().flat_map(fs::canonicalize).collect();
     let is_unlisted = |path: &PathBuf| {
@@ -133,7 +131,7 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     if named.iter().any(is_unlisted) { None } else { Some(binaries) }
 }
 
-/// The packages in other folders that a manifest depends on by their paths.
+/// Returns the packages in other folders that a manifest depends on by their paths.
 fn paths(manifest: &dyn TableLike, folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, item) in manifest.iter() {
@@ -170,7 +168,7 @@ fn folders(root: &Path, pattern: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// A folder with these files; those that do not end with `.toml` are sources.
+    /// Returns a folder with these files; those that do not end with `.toml` are sources.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -1,6 +1,5 @@
-//! SAM's policy templates: the entries of a function's `Policies` that name one, and what SAM refuses
-//! in them.
-//! It grants nothing; `grants` reads what they allow.
+//! Checks SAM's policy templates in a function's `Policies`. It grants nothing; `grants` reads what
+//! they allow.
 //!
 //! Names and parameters: AWS SAM guide, "Policy template table".
 
@@ -10,7 +9,7 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The templates with the parameters that each needs.
+/// The templates with their required parameters.
 const TEMPLATES: &[(&str, &[&str])] = &[
     ("AMIDescribePolicy", &[]),
     ("AWSSecretsManagerGetSecretValuePolicy", &["SecretArn"]),
@@ -95,7 +94,7 @@ const TEMPLATES: &[(&str, &[&str])] = &[
     ("VPCAccessPolicy", &[]),
 ];
 
-/// Keys of a mapping that is a policy of its own, and not a template.
+/// A key that marks a policy document, not a template.
 const POLICY_DOCUMENT: &str = "Statement";
 
 /// Checks the policies of a function.
@@ -113,7 +112,7 @@ pub(crate) fn check(properties: &Properties<'_, '_>) {
         }
         match entries {
             [template] => check_template(properties, template),
-            // SAM ignores policies of its own where a role is given.
+            // SAM ignores `Policies` if there is a role.
             _ if properties.has("Role") => {}
             [_, second, ..] => properties.resolver.findings.error(
                 second.key_at,
@@ -154,7 +153,8 @@ fn check_template(properties: &Properties<'_, '_>, template: &crate::syntax::nod
     }
 }
 
-/// Checks what SAM takes together with `TenancyConfig`, which runs a function for each tenant apart.
+/// Checks what SAM allows together with `TenancyConfig`, which runs a function separately for each
+/// tenant.
 pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
     let Some(at) =
         properties.key_place("TenancyConfig").filter(|_| properties.has("TenancyConfig"))
@@ -166,7 +166,7 @@ pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
     for name in excluded.into_iter().filter(|name| properties.has(name)) {
         findings.error(
             at,
-            format!("a function with `TenancyConfig` takes no `{name}`"),
+            format!("a function with `TenancyConfig` does not support `{name}`"),
             "remove one of the two",
         );
     }
@@ -175,7 +175,7 @@ pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
         if !matches!(kind, "Api" | "HttpApi") {
             findings.error(
                 event.key_at,
-                format!("a function with `TenancyConfig` takes no event of type `{kind}`"),
+                format!("a function with `TenancyConfig` does not support event of type `{kind}`"),
                 "write the event at a function without `TenancyConfig`; `Api` and `HttpApi` alone \
                  may stay",
             );

@@ -1,4 +1,4 @@
-//! Runtimes with which Lambda creates no function any more.
+//! Runtimes with which Lambda no longer creates functions.
 //!
 //! Source: AWS Lambda guide, "Lambda runtimes", deprecated runtimes, as of November 2026.
 
@@ -6,7 +6,7 @@ use crate::{
     declarations::resource::Resource, evaluation::resolver::Resolver, evaluation::value::Data,
 };
 
-/// The runtimes, the day since when Lambda creates no function with them, and what follows them.
+/// The runtimes, the day since which Lambda creates no function with them, and their successors.
 const BLOCKED: &[(&str, &str, &str)] = &[
     ("dotnetcore1.0", "2019-06-30", "dotnet10"),
     ("dotnetcore2.0", "2019-04-30", "dotnet10"),
@@ -30,7 +30,7 @@ const BLOCKED: &[(&str, &str, &str)] = &[
     ("ruby2.7", "2024-01-09", "ruby4.0"),
 ];
 
-/// Refuses the runtime of a function that Lambda would refuse.
+/// Reports a runtime that Lambda would reject.
 pub(crate) fn check(resolver: &Resolver<'_>, function: &Resource<'_>) {
     if !matches!(function.type_name, "AWS::Serverless::Function" | "AWS::Lambda::Function") {
         return;
@@ -42,7 +42,7 @@ pub(crate) fn check(resolver: &Resolver<'_>, function: &Resource<'_>) {
     if let Some((_, since, successor)) = BLOCKED.iter().find(|(name, ..)| *name == runtime) {
         resolver.findings.error(
             node.at,
-            format!("Lambda creates no function with the runtime `{runtime}` since {since}"),
+            format!("Lambda has created no function with the runtime `{runtime}` since {since}"),
             format!("write `{successor}`"),
         );
     }

@@ -1,5 +1,5 @@
-//! Reads schedules: the events `Schedule` and `ScheduleV2` of a function.
-//! It starts nothing and does not know when an expression is due; `schedule_expression` does.
+//! Parses schedules: the events `Schedule` and `ScheduleV2` of a function. `schedule_expression`
+//! computes when they are due.
 
 use crate::{
     diagnostic::Span,
@@ -18,16 +18,19 @@ const NOT_EMULATED: Catalogue = &[
     ("Name", "the schedule is called by its logical id"),
     ("OmitName", "the schedule is called by its logical id"),
     ("PermissionsBoundary", "permissions are not checked"),
-    ("RetryPolicy", "the function is always reached; one that fails is tried again as Lambda does"),
+    (
+        "RetryPolicy",
+        "the function is always reached; a failed invocation is retried like on Lambda",
+    ),
     ("RoleArn", "permissions are not checked"),
     ("ScheduleExpressionTimezone", "times are in UTC"),
     ("StartDate", "the schedule runs from the start of the runner"),
 ];
 
-/// Reads one schedule; `None` when an error was reported.
+/// Parses one schedule; `None` if an error was reported.
 ///
-/// `expression_property` is `Schedule` for a rule of EventBridge and `ScheduleExpression` for its
-/// scheduler.
+/// `expression_property` is `Schedule` for a rule of EventBridge and `ScheduleExpression` for
+/// EventBridge Scheduler.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     expression_property: &'static str,
@@ -46,7 +49,7 @@ pub(crate) fn read(
     {
         findings.error(
             input.at,
-            format!("the input is no JSON: {error}"),
+            format!("the input is not JSON: {error}"),
             r#"write JSON in single quotes, such as `Input: '{"kind":"hourly"}'`"#,
         );
     }
@@ -54,14 +57,18 @@ pub(crate) fn read(
     if text.value.starts_with("at(") {
         properties.not_emulated(
             expression_property,
-            "a schedule for one time does not run; the function is not invoked by it",
+            "a schedule for one time does not run; it does not invoke the function",
         );
         return None;
     }
     let expression = match text.value.parse::<Expression>() {
         Ok(expression) => expression,
         Err(error) => {
-            findings.error(text.at, format!("`{}` is no schedule", text.value), error.reason);
+            findings.error(
+                text.at,
+                format!("`{}` is not a schedule expression", text.value),
+                error.reason,
+            );
             return None;
         }
     };

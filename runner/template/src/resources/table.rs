@@ -1,5 +1,5 @@
-//! Reads DynamoDB tables: `AWS::DynamoDB::Table` and SAM's `AWS::Serverless::SimpleTable`.
-//! It creates nothing.
+//! Parses DynamoDB tables: `AWS::DynamoDB::Table` and SAM's `AWS::Serverless::SimpleTable`. It
+//! creates nothing.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -40,7 +40,7 @@ const VIEW_TYPES: &[(&str, StreamViewType)] = &[
     ("OLD_IMAGE", StreamViewType::OldImage),
 ];
 
-/// Reads one table; `None` when an error was reported.
+/// Parses one table; `None` if an error was reported.
 pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Table> {
     let findings = properties.resolver.findings;
     let name = name(properties, resource);
@@ -60,7 +60,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
-            // A view that only AWS knows is the widest one here.
+            // A view type that only AWS knows becomes the widest one here.
             let At { at, .. } = stream.unknown("StreamViewType")?;
             Some(At { value: StreamViewType::NewAndOldImages, at })
         });
@@ -109,7 +109,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     })
 }
 
-/// The physical name: 3 to 255 letters, digits, `_`, `-` and `.`, as CreateTable wants it.
+/// Returns the physical name: 3 to 255 letters, digits, `_`, `-` and `.`, as CreateTable requires.
 fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<String> {
     let at = properties.node("TableName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at)?;
@@ -118,7 +118,7 @@ fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Stri
     }
     properties.resolver.findings.error(
         at,
-        format!("`{name}` is no table name"),
+        format!("`{name}` is not a valid table name"),
         "write 3 to 255 letters, digits, `_`, `-` or `.`",
     );
     None
@@ -126,8 +126,8 @@ fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Stri
 
 type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Option<Billing>);
 
-/// What of a table depends on each other: which attributes must be defined is decided by the
-/// table's key and by its indexes, and an index is paid as its table is.
+/// Parses the parts of a table that depend on each other: its key and its indexes determine which
+/// attributes must be defined, and an index is billed like its table.
 fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> KeysAndIndexes {
     let definitions = definitions(properties);
     let keys = key_schema(properties, &definitions, 1).and_then(|mut key| {
@@ -138,7 +138,7 @@ fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> Keys
         _ => billing(properties),
     };
     let Some(found) = &keys else {
-        // An index is checked against the table's key, which has an error of its own.
+        // An index is checked against the table's key, which has its own error.
         let _ = properties.node("GlobalSecondaryIndexes");
         let _ = properties.node("LocalSecondaryIndexes");
         return (keys, Vec::new(), Vec::new(), billing);
@@ -172,7 +172,7 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        // A mode that only AWS knows is the one that needs no throughput.
+        // A mode that only AWS knows becomes the one that needs no throughput.
         true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };
@@ -197,7 +197,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     provisioned(properties)
 }
 
-/// SAM's simple table has one key, `id` of type String when it is not given.
+/// Returns the key of SAM's simple table, by default `id` of type String.
 fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefinition)> {
     let (mut name, mut kind) = ("id".to_owned(), KeyType::String);
     if let Some(key) = properties.mapping("PrimaryKey") {
@@ -214,7 +214,7 @@ fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefini
     Some((Keys { partition_key: name, sort_key: None }, definition))
 }
 
-/// SAM's simple table is on demand unless it has a throughput.
+/// Returns the billing of SAM's simple table: on demand unless it has a throughput.
 fn simple_billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     if properties.has("ProvisionedThroughput") {
         provisioned(properties)

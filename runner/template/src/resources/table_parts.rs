@@ -1,5 +1,5 @@
-//! What tables and their indexes have alike: names, key schemas, provisioned throughput.
-//! It creates nothing.
+//! The common parts of tables and indexes: names, key schemas, provisioned throughput. It creates
+//! nothing.
 
 use crate::{
     evaluation::properties::{At, Properties},
@@ -15,7 +15,7 @@ enum KeyPart {
 
 const KEY_PARTS: &[(&str, KeyPart)] = &[("HASH", KeyPart::Partition), ("RANGE", KeyPart::Sort)];
 
-/// Whether a table or an index may have this name.
+/// Returns true if a table or an index may have this name.
 pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     (3..=255).contains(&name.len()) && name.chars().all(allowed)
@@ -35,8 +35,8 @@ pub(crate) struct KeySchema {
     pub(crate) sort: Vec<String>,
 }
 
-/// Reads a `KeySchema`, whose attributes must be defined, with at most `each_max` attributes of each
-/// kind.
+/// Parses a `KeySchema`, whose attributes must be defined, with at most `each_max` attributes of
+/// each kind.
 pub(crate) fn key_schema(
     properties: &Properties<'_, '_>,
     definitions: &[At<AttributeDefinition>],
@@ -101,7 +101,7 @@ pub(crate) fn key_schema(
     None
 }
 
-/// A `ProvisionedThroughput` of a table or of an index.
+/// Parses a `ProvisionedThroughput` of a table or of an index.
 pub(crate) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let throughput = properties.mapping("ProvisionedThroughput")?;
     for name in ["ReadCapacityUnits", "WriteCapacityUnits"] {
@@ -112,7 +112,7 @@ pub(crate) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let read = throughput.integer("ReadCapacityUnits", 1..=i64::MAX);
     let write = throughput.integer("WriteCapacityUnits", 1..=i64::MAX);
     throughput.finish(&[]);
-    // Units that only AWS knows limit nothing here.
+    // Units that only AWS knows are not limited here.
     let (Some(read), Some(write)) = (read, write) else { return Some(Billing::OnDemand) };
     Some(Billing::Provisioned {
         read_units: u64::try_from(read.value).ok()?,

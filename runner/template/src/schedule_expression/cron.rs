@@ -1,6 +1,6 @@
-//! The six fields of an EventBridge `cron(...)` expression, and the next minute that they name.
+//! The six fields of an EventBridge `cron(...)` expression, and the next matching minute.
 //!
-//! Pure, in UTC. It does not know rates, and it does not wait.
+//! Pure, in UTC. It does not handle rates, and it does not wait.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive};
 
@@ -47,7 +47,7 @@ enum Days {
 }
 
 impl Cron {
-    /// Reads what stands between `cron(` and `)`; the error says what to write instead.
+    /// Parses the text between `cron(` and `)`; the error says what to write instead.
     pub(super) fn parse(fields: &str) -> Result<Self, String> {
         let parts: Vec<&str> = fields.split_ascii_whitespace().collect();
         let [minutes, hours, day_of_month, month, day_of_week, year] = parts.as_slice() else {
@@ -79,8 +79,8 @@ impl Cron {
         })
     }
 
-    /// The first named minute strictly after `now_ms`, in milliseconds since 1970; `None` when
-    /// there is none up to the year 2199.
+    /// Returns the first matching minute strictly after `now_ms`, in milliseconds since 1970;
+    /// `None` if there is none up to the year 2199.
     #[must_use]
     pub fn next_after(&self, now_ms: i64) -> Option<i64> {
         let now = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(TimeZone::UTC).datetime();
@@ -100,7 +100,7 @@ impl Cron {
         None
     }
 
-    /// The first named minute of `day` that is after `now`.
+    /// Returns the first matching minute of `day` after `now`.
     fn minute_of(&self, day: Date, now: DateTime) -> Option<DateTime> {
         if day < now.date() {
             return None;
@@ -114,7 +114,7 @@ impl Cron {
             .find(|due| *due > now)
     }
 
-    /// The named days of a month, in order.
+    /// Returns the matching days of a month, in order.
     fn days_in(&self, year: i16, month: i16) -> impl Iterator<Item = Option<Date>> + '_ {
         let first = date(year, i8::try_from(month).unwrap_or(1), 1);
         let last = i16::from(first.days_in_month());
@@ -131,7 +131,7 @@ impl fmt::Display for Cron {
 }
 
 impl Days {
-    /// Whether these days name `day` of the month that begins with `first` and has `last` days.
+    /// Returns true if `day` matches, in the month that begins with `first` and has `last` days.
     fn name(&self, first: Date, day: i16, last: i16) -> bool {
         let weekday =
             |day| on(first, day).map_or(0, |date| i16::from(date.weekday().to_sunday_one_offset()));
@@ -151,7 +151,7 @@ fn on(first: Date, day: i16) -> Option<Date> {
     first.with().day(i8::try_from(day).ok()?).build().ok()
 }
 
-/// The weekday nearest to `wanted`, never in another month; `None` when the month has no such day.
+/// Returns the weekday nearest to `wanted` in the same month; `None` if the month has no such day.
 fn nearest_weekday(wanted: i16, last: i16, weekday: impl Fn(i16) -> i16) -> Option<i16> {
     if wanted > last {
         return None;
@@ -194,7 +194,7 @@ fn parse_day_of_week(field: &str) -> Result<Days, String> {
     Ok(Days::OfWeek(parse_set("day-of-week", field, 1..=7, &WEEKDAYS)?))
 }
 
-/// A list of values, ranges and steps: `*`, `5`, `1,2,5-8`, `0/15`, `10-40/5`.
+/// Parses a list of values, ranges and steps: `*`, `5`, `1,2,5-8`, `0/15`, `10-40/5`.
 fn parse_set(
     name: &str,
     field: &str,
@@ -226,7 +226,7 @@ fn parse_set(
         } else if bounds == YEARS {
             return Err(format!("{name}=`{part}` runs backwards; write the earlier year first"));
         } else {
-            // 20-2 hours are the evening and the night: on to the end, then from the beginning.
+            // Hours 20-2 are evening and night: to the end, then from the beginning.
             let span = bounds.end() - bounds.start() + 1;
             let wrap = |value| if value > *bounds.end() { value - span } else { value };
             set.extend((first..=last + span).step_by(step).map(wrap));
@@ -235,7 +235,7 @@ fn parse_set(
     Ok(set)
 }
 
-/// One number within `bounds` (both inclusive), or one of `names`, the first of which is 1.
+/// Parses one number within `bounds` (both inclusive), or one of `names`, the first of which is 1.
 fn parse_value(
     name: &str,
     text: &str,

@@ -1,11 +1,9 @@
-//! The event that EventBridge hands to a function when a schedule is due.
-//!
-//! It does not decide when that is.
+//! EventBridge's event for a function whose schedule is due. The caller decides when that is.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Whose event it is.
+/// The source of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSource<'a> {
     /// The rule's name.
@@ -16,8 +14,8 @@ pub struct EventSource<'a> {
     pub region: &'a str,
 }
 
-/// The "Scheduled Event" of EventBridge, due at `due_ms` (milliseconds since 1970, cut to seconds as
-/// EventBridge cuts them). `id` is the event's own unique name, a UUID on AWS.
+/// Returns EventBridge's "Scheduled Event", due at `due_ms` (milliseconds since 1970, cut to
+/// seconds like EventBridge's). `id` is the event's unique name, a UUID on AWS.
 ///
 /// Source: Amazon EventBridge user guide, "Events from AWS services: scheduled events".
 #[must_use]

@@ -1,7 +1,8 @@
-//! When a function runs by the clock: `rate(...)` and `cron(...)` expressions of EventBridge rules.
+//! Schedule expressions of EventBridge rules, `rate(...)` and `cron(...)`: when a function is
+//! invoked by the clock.
 //!
-//! Pure: the time is a parameter and nothing here waits. Who waits and invokes is the caller.
-//! Times are milliseconds since 1970-01-01T00:00:00Z; schedules run in UTC, as EventBridge rules do.
+//! Pure: the time is a parameter, and the caller waits and invokes. Times are milliseconds since
+//! 1970-01-01T00:00:00Z; schedules run in UTC, like EventBridge rules.
 
 mod cron;
 mod event;
@@ -28,7 +29,7 @@ pub enum Schedule {
     Cron(Box<Cron>),
 }
 
-/// A schedule expression that EventBridge would refuse, and what to write instead.
+/// An invalid schedule expression, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("schedule expression=`{expression}` is not valid: {reason}")]
 pub struct Error {
@@ -39,17 +40,17 @@ pub struct Error {
 }
 
 impl Schedule {
-    /// The first time strictly after `now_ms` at which the schedule is due.
+    /// Returns the first time strictly after `now_ms` at which the schedule is due.
     ///
     /// `start_ms` is when the schedule was started: a rate counts from there, a cron expression
-    /// ignores it. `None` when it is never due again (a cron expression whose years are past).
+    /// ignores it. `None` if it is never due again (a cron expression whose years are past).
     #[must_use]
     pub fn next_after(&self, start_ms: i64, now_ms: i64) -> Option<i64> {
         match self {
             Self::Rate { period_ms } => {
                 let elapsed_ms = now_ms.checked_sub(start_ms)?;
                 let periods = elapsed_ms.div_euclid(*period_ms).checked_add(1)?;
-                // A clock before the start waits for the first period, as if it stood at the start.
+                // A clock before the start waits for the first period, as at the start.
                 start_ms.checked_add(periods.max(1).checked_mul(*period_ms)?)
             }
             Self::Cron(cron) => cron.next_after(now_ms),
@@ -84,7 +85,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// What stands between `name(` and `)`.
+/// Returns the text between `name(` and `)`.
 fn enclosed<'a>(expression: &'a str, name: &str) -> Option<&'a str> {
     expression.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')
 }

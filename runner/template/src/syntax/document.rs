@@ -1,10 +1,9 @@
-//! A template's text as a tree of nodes that know their place, with each intrinsic function
-//! recognised.
-//! It does not evaluate anything and knows no resource.
+//! Parses a template's text into a tree of nodes with their places, and recognises intrinsic
+//! functions. It evaluates nothing and knows no resource.
 //!
-//! The YAML parser's events are consumed in a loop and not by recursion, and depth and number of
-//! nodes are bounded, so that no text can exhaust the stack or the memory (an alias of aliases
-//! would otherwise grow without end).
+//! The YAML parser's events are consumed in a loop, not by recursion, and depth and number of nodes
+//! are limited, so that no text can exhaust the stack or the memory (nested aliases would otherwise
+//! grow without end).
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -24,17 +23,17 @@ pub(crate) const TEMPLATE_BYTES_MAX: usize = 1_000_000;
 /// The tree is walked by recursion; real templates are about 20 levels deep.
 const DEPTH_MAX: usize = 64;
 
-/// Bounds the copies that aliases make; a full megabyte of template has fewer nodes than this.
+/// Limits the copies that aliases create; a full megabyte of template has fewer nodes than this.
 const NODES_MAX: usize = 500_000;
 
-/// Reads the text; `None` when an error was reported that leaves no tree.
+/// Parses the text; `None` if an error was reported that leaves no tree.
 pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     let start = Span { line: 1, column: 1, width: 1 };
     if text.len() > TEMPLATE_BYTES_MAX {
         findings.error(
             start,
             format!(
-                "this template has {} bytes; CloudFormation takes at most {TEMPLATE_BYTES_MAX}",
+                "this template has {} bytes; CloudFormation allows at most {TEMPLATE_BYTES_MAX}",
                 text.len()
             ),
             "split it into several stacks",
@@ -87,11 +86,11 @@ pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     root
 }
 
-/// What stands for a `-` that is a value of its own, while the text is parsed.
+/// The placeholder of a `-` that is a whole value, while the text is parsed.
 const DASH_MARK: char = '\u{e000}';
 
-/// Marks each `-` that is a whole value between brackets or commas, as in `!Split [-, text]`: PyYAML,
-/// by which SAM reads, takes it for a text, and YAML 1.2 does not. `None` when there is none.
+/// Marks each `-` that is a whole value between brackets or commas, as in `!Split [-, text]`:
+/// PyYAML, which SAM uses, reads it as a text, and YAML 1.2 does not. `None` if there is none.
 fn mark_dashes(text: &str) -> Option<String> {
     let is_value = |at: usize| {
         let before = text.get(..at)?.chars().next_back()?;
@@ -136,7 +135,7 @@ fn place(span: ParserSpan) -> Span {
     position(span.start, width)
 }
 
-/// A collection that is not complete yet.
+/// An incomplete collection.
 struct Open<'input> {
     at: Span,
     anchor: usize,
@@ -146,7 +145,7 @@ struct Open<'input> {
 
 enum Content {
     List(Vec<Node>),
-    /// `lines` has the line of each key, so that a second one is found quickly in a large mapping.
+    /// `lines` has the line of each key, to find duplicates quickly in a large mapping.
     Map {
         entries: Vec<Entry>,
         lines: BTreeMap<String, usize>,
@@ -159,15 +158,15 @@ struct Builder<'b, 't, 'input> {
     open: Vec<Open<'input>>,
     /// Each anchored node with the number of nodes in it.
     anchors: BTreeMap<usize, (Node, usize)>,
-    /// The loops (`Fn::ForEach::Name`), which are taken out.
+    /// The loops (`Fn::ForEach::Name`), which are removed.
     loops: Vec<Entry>,
-    /// Whether dashes are marked in the text that is parsed.
+    /// Whether dashes are marked in the parsed text.
     is_marked: bool,
     nodes: usize,
 }
 
 impl<'input> Builder<'_, '_, 'input> {
-    /// Takes one event: `None` ends the reading, `Some(Some(node))` is the finished document.
+    /// Handles one event: `None` ends the parsing, `Some(Some(node))` is the finished document.
     fn take(&mut self, event: Event<'input>, span: ParserSpan) -> Option<Option<Node>> {
         let at = place(span);
         match event {
@@ -203,7 +202,7 @@ impl<'input> Builder<'_, '_, 'input> {
                 let Some((node, size)) = self.anchors.get(&anchor) else {
                     self.findings.error(
                         at,
-                        "this alias stands inside of its own anchor",
+                        "this alias is within its own anchor",
                         "write the value out",
                     );
                     return None;
@@ -256,14 +255,14 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(())
     }
 
-    /// A node is complete: apply its tag, remember its anchor, give it to its parent.
+    /// Completes a node: applies its tag, stores its anchor, adds it to its parent.
     fn complete(&mut self, node: Node, anchor: usize, tag: Option<&Tag>) -> Option<Option<Node>> {
         self.count(node.at, 1)?;
         let node = self.short_form(node, tag);
         if anchor > 0 {
             let size = nodes_in(&node);
             self.anchors.insert(anchor, (node.clone(), size));
-            // The copy that is kept counts too.
+            // The stored copy counts too.
             self.count(node.at, size)?;
         }
         self.insert(node)
@@ -310,7 +309,7 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(None)
     }
 
-    /// `!Ref x`, `!GetAtt a.b` and so on.
+    /// Converts `!Ref x`, `!GetAtt a.b` and so on.
     fn short_form(&self, node: Node, tag: Option<&Tag>) -> Node {
         let Some(tag) = tag else { return node };
         let at = Span { width: tag.suffix.chars().count() + 1, ..node.at };
@@ -339,7 +338,7 @@ impl<'input> Builder<'_, '_, 'input> {
         node
     }
 
-    /// `Ref: x`, `Fn::GetAtt: [a, b]` and so on: a mapping with this one key.
+    /// Converts `Ref: x`, `Fn::GetAtt: [a, b]` and so on: a mapping with this one key.
     fn long_form(&mut self, mut node: Node) -> Node {
         let Kind::Map(entries) = &mut node.kind else { return node };
         self.take_out_macros(entries);
@@ -371,7 +370,7 @@ impl<'input> Builder<'_, '_, 'input> {
         }
     }
 
-    /// Takes out what becomes other keys on AWS: every loop, and a transform beside other keys.
+    /// Removes keys that AWS replaces with others: loops, and a transform next to other keys.
     fn take_out_macros(&mut self, entries: &mut Vec<Entry>) {
         let is_alone = entries.len() == 1;
         for entry in std::mem::take(entries) {
@@ -388,8 +387,8 @@ impl<'input> Builder<'_, '_, 'input> {
         }
     }
 
-    /// Notes a transform where it may add resources. Deeper in the tree its value is reported where
-    /// it is needed.
+    /// Notes a transform where it may add resources. Deeper in the tree, its value is reported
+    /// where it is needed.
     fn note_transform(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
         if intrinsic == Intrinsic::Transform && self.open.len() <= macros::NAMES_DEPTH_MAX {
             macros::note(argument, at, self.findings);

@@ -1,17 +1,15 @@
-//! What is wrong with a text that is no template at all: bytes that are not UTF-8, and JSON that does
-//! not hold together.
-//!
-//! What a template says is not looked at.
+//! Explains texts that are not templates at all: bytes that are not UTF-8, and broken JSON. It does
+//! not interpret templates.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::diagnostic::{Diagnostics, Findings, Span};
 
-/// That a comma stands behind the last member, which the parser of JSON calls by other names too.
+/// The message for a comma after the last member, for which the JSON parser has several messages.
 const TRAILING_COMMA: &str = "trailing comma";
 
-/// That bytes are not UTF-8 behind the first `valid` ones, with the place.
+/// Returns the diagnostic for bytes that are not UTF-8 after the first `valid` ones.
 pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     let before = String::from_utf8_lossy(bytes.get(..valid).unwrap_or_default());
     let at = end_of(&before);
@@ -24,10 +22,10 @@ pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
         None => (
             String::from_utf8_lossy(bytes),
             format!(
-                "this is not UTF-8: no character begins with the byte 0x{:02X}, or it breaks off",
+                "this is not UTF-8: no character begins with the byte 0x{:02X}, or a character is incomplete",
                 bytes.get(valid).copied().unwrap_or_default()
             ),
-            "save the template as UTF-8; editors call what it is now Latin-1, Windows-1252 or ANSI",
+            "save the template as UTF-8; editors call its current encoding Latin-1, Windows-1252 or ANSI",
         ),
     };
     let findings = Findings::new(file, &text);
@@ -35,7 +33,7 @@ pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     findings.into_parts().0
 }
 
-/// The text of UTF-16 that says so with its first two bytes.
+/// Decodes UTF-16 with a byte order mark.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
         [0xFF, 0xFE, ..] => u16::from_le_bytes,
@@ -47,8 +45,8 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|letter| letter.unwrap_or('\u{fffd}')).collect())
 }
 
-/// Where a text that is meant to be JSON breaks, with what is wrong and what to do; `None` of any
-/// other text. A parser of YAML finds that too, but later, and in words of YAML.
+/// Returns where a text that is meant to be JSON is broken, with the error and advice; `None` for
+/// any other text. The YAML parser finds it too, but later, and in terms of YAML.
 pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     let inside = text.trim_start().strip_prefix('{')?.trim_start();
     if !inside.is_empty() && !inside.starts_with(['"', '}']) {
@@ -57,9 +55,9 @@ pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     broken(text)
 }
 
-/// The same of a text that YAML takes, and that is JSON by the name of its file and its first brace, or
-/// but for a comma behind a last member: CloudFormation, and every other reader of JSON, refuses it.
-/// YAML without braces is read whatever its file is called.
+/// Does the same for a text that is valid YAML, and that is JSON by its file name and its first
+/// brace, or except for a comma after a last member: CloudFormation and every JSON parser reject
+/// it. YAML without braces is accepted whatever its file name.
 pub(crate) fn yaml_beside_json(file: &str, text: &str) -> Option<(Span, String, &'static str)> {
     let is_named = Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
     if is_named && text.trim_start().starts_with('{') {
@@ -75,7 +73,7 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     let before = line.get(..error.column().saturating_sub(1)).unwrap_or(line);
     let at = Span { line: error.line().max(1), column: before.chars().count() + 1, width: 1 };
     let what = if error.is_eof() {
-        "it ends before it is whole"
+        "it ends too early"
     } else if is_behind_comma(text, at.line, before) {
         TRAILING_COMMA
     } else {
@@ -84,7 +82,7 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     let help = if error.is_eof() {
         "close every brace, bracket and quotation mark"
     } else if what.starts_with(TRAILING_COMMA) {
-        "remove the comma before this; JSON has none behind the last member"
+        "remove the comma before this; JSON allows none after the last member"
     } else if what.starts_with("key must be a string") {
         "write double quotation marks around each name"
     } else if what.starts_with("expected `,`") {
@@ -95,7 +93,8 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     Some((at, format!("this is not valid JSON: {what}"), help))
 }
 
-/// Whether a brace or a bracket closes behind `before` in this line, and a comma stands before it.
+/// Returns true if a brace or a bracket closes after `before` in this line, and a comma precedes
+/// it.
 fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     let lines: Vec<&str> = text.lines().take(line).collect();
     let Some((last, earlier)) = lines.split_last() else { return false };
@@ -105,7 +104,7 @@ fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     rest.starts_with(['}', ']']) && said.trim_end().ends_with(',')
 }
 
-/// The place behind a text.
+/// Returns the place after a text.
 fn end_of(text: &str) -> Span {
     let line = text.matches('\n').count() + 1;
     let last = text.rsplit('\n').next().unwrap_or_default();

@@ -1,6 +1,5 @@
-//! The names of CloudFormation's intrinsic functions, the pieces of a `Fn::Sub` text, and the dynamic
-//! references in any text.
-//! It does not evaluate them.
+//! The names of CloudFormation's intrinsic functions, the pieces of a `Fn::Sub` text, and dynamic
+//! references in texts. It does not evaluate them.
 
 use crate::diagnostic::{listed, similar};
 
@@ -31,7 +30,7 @@ pub enum Intrinsic {
     OfRules,
 }
 
-/// The name in the short form, without the exclamation mark.
+/// The names in the short form, without the exclamation mark.
 const NAMES: &[(&str, Intrinsic)] = &[
     ("Ref", Intrinsic::Ref),
     ("Condition", Intrinsic::Condition),
@@ -62,21 +61,21 @@ const NAMES: &[(&str, Intrinsic)] = &[
 ];
 
 impl Intrinsic {
-    /// The name in the short form: `!Ref`.
+    /// Returns the name in the short form: `!Ref`.
     pub(crate) fn name(self) -> String {
         let name = NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| *name);
         format!("!{name}")
     }
 }
 
-/// The function called `name` after the exclamation mark.
+/// Returns the function with a name after the exclamation mark.
 pub(crate) fn from_short_form(name: &str) -> Option<Intrinsic> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, intrinsic)| *intrinsic)
 }
 
-/// The function with the key `Ref` or `Fn::name`.
+/// Returns the function with the key `Ref` or `Fn::name`.
 ///
-/// `Condition: name` is one only inside of a condition, where its reader looks for it.
+/// `Condition: name` is a function only within a condition, where its reader recognises it.
 pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
     match key.strip_prefix("Fn::") {
         None if key == "Ref" => Some(Intrinsic::Ref),
@@ -85,13 +84,13 @@ pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
     }
 }
 
-/// All short forms.
+/// Returns all short forms.
 pub(crate) fn short_forms() -> Vec<String> {
     let everywhere = NAMES.iter().filter(|(_, known)| *known != Intrinsic::OfRules);
     everywhere.map(|(name, _)| format!("!{name}")).collect()
 }
 
-/// All long forms.
+/// Returns all long forms.
 pub(crate) fn long_forms() -> Vec<String> {
     NAMES
         .iter()
@@ -100,13 +99,13 @@ pub(crate) fn long_forms() -> Vec<String> {
         .collect()
 }
 
-/// Message and help for a function that does not exist.
+/// Returns message and help for an unknown function.
 pub(crate) fn unknown(written: &str, known: &[String]) -> (String, String) {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    // Without what all have in common, so that only the name itself is compared.
+    // Compared without the common prefix.
     let name = written.trim_start_matches('!').trim_start_matches("Fn::");
     let meant = similar(name, NAMES.iter().map(|(name, _)| *name));
-    let message = format!("there is no intrinsic function `{written}`");
+    let message = format!("unknown intrinsic function `{written}`");
     let help = if let Some(meant) = meant {
         format!("write `{}{meant}`", if written.starts_with('!') { "!" } else { "Fn::" })
     } else {
@@ -124,7 +123,7 @@ pub(crate) enum Piece<'a> {
     Variable(&'a str),
 }
 
-/// Cuts a `Fn::Sub` text into its pieces; `${!Name}` stands for the literal `${Name}`.
+/// Splits a `Fn::Sub` text into its pieces; `${!Name}` is the literal `${Name}`.
 ///
 /// A `${` without its `}` is literal, as in CloudFormation.
 pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
@@ -155,7 +154,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
 const DYNAMIC_REFERENCES: &[&str] =
     &["{{resolve:secretsmanager:", "{{resolve:ssm:", "{{resolve:ssm-secure:"];
 
-/// The first dynamic reference in a text, such as `{{resolve:ssm:name}}`.
+/// Returns the first dynamic reference in a text, such as `{{resolve:ssm:name}}`.
 pub(crate) fn dynamic_reference(text: &str) -> Option<&str> {
     DYNAMIC_REFERENCES.iter().find_map(|prefix| {
         let rest = text.get(text.find(prefix)?..)?;

@@ -1,7 +1,5 @@
-//! What AWS replaces in a template before it reads it: transforms in the tree and loops.
-//!
-//! None of it is carried out here. What it adds is not known, so a name that is not in the template
-//! may be in the result.
+//! Transforms and loops, which AWS replaces before it reads a template. They are not applied here,
+//! so names that are missing in the template may be in the result.
 
 use crate::{
     diagnostic::{Findings, Span},
@@ -11,14 +9,14 @@ use crate::{
 /// The transform that adds functions to the language of templates.
 pub(crate) const EXTENSIONS: &str = "AWS::LanguageExtensions";
 
-/// How the key of a loop begins.
+/// Prefix of the key of a loop.
 pub(crate) const LOOP: &str = "Fn::ForEach";
 
 /// The key of a transform in the tree.
 pub(crate) const TRANSFORM: &str = "Fn::Transform";
 
-/// Mappings this deep hold sections, resources and what a resource consists of. Deeper ones have no
-/// names that other resources refer to.
+/// Mappings of this depth have sections, resources and their parts. Deeper ones have no names to
+/// which other resources refer.
 pub(crate) const NAMES_DEPTH_MAX: usize = 2;
 
 /// Warns of a transform that may add names.
@@ -27,12 +25,12 @@ pub(crate) fn note(argument: &Node, at: Span, findings: &Findings<'_>) {
     findings.opens();
     findings.warning(
         at,
-        format!("what `{name}` adds is not known here"),
-        "write out what is to run here",
+        format!("the additions of `{name}` are unknown here"),
+        "write out the resources that should run here",
     );
 }
 
-/// Warns of each loop of a template that has loops; in another one they are errors.
+/// Warns of each loop of a template that may have loops; in any other one they are errors.
 pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findings<'_>) {
     let transform = root.and_then(|root| root.get("Transform"));
     let has_loops = match transform.map(|node| &node.kind) {
@@ -44,8 +42,8 @@ pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findi
         if has_loops {
             findings.warning(
                 *key_at,
-                format!("`{key}` is a loop, and loops are not carried out here"),
-                "write out one by one what is to run here",
+                format!("`{key}` is a loop, and loops are not expanded here"),
+                "write out the resources that should run here",
             );
         } else {
             findings.error(

@@ -1,5 +1,5 @@
-//! The text of a template: its tree, the names of its functions, and what is wrong with a text that is no tree.
-//! It evaluates nothing and knows no type of resource.
+//! The text of a template: its tree, the names of its functions, and errors of texts that are not
+//! trees.
 
 pub mod document;
 pub(crate) mod faults;

@@ -1,23 +1,24 @@
-//! A template's tree: nodes that know their place in the text.
-//! It neither reads a text nor evaluates anything.
+//! The tree of a template: nodes with their places in the text. It neither parses nor evaluates
+//! anything.
 
 use crate::{diagnostic::Span, syntax::intrinsic::Intrinsic};
 
-/// A place in the tree of a template.
+/// A node of a template's tree.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where it stands in the text.
+    /// Its place in the text.
     pub at: Span,
     /// Its value.
     pub kind: Kind,
 }
 
-/// What stands at a place.
+/// The value of a node.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// No value, `null` or `~`.
     Null,
-    /// A scalar; numbers and booleans too, as CloudFormation does not tell `"1"` from `1`.
+    /// A scalar, including numbers and booleans, because CloudFormation does not distinguish `"1"`
+    /// from `1`.
     Text(String),
     /// A sequence.
     List(Vec<Node>),
@@ -25,7 +26,7 @@ pub enum Kind {
     Map(Vec<Entry>),
     /// An intrinsic function, in its short (`!Ref x`) or long form (`Ref: x`).
     Call(Intrinsic, Box<Node>),
-    /// An intrinsic function that does not exist; it is already reported.
+    /// An unknown intrinsic function, which was already reported.
     Unknown,
 }
 
@@ -34,19 +35,19 @@ pub enum Kind {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where the key stands.
+    /// The place of the key.
     pub key_at: Span,
     /// Its value.
     pub value: Node,
 }
 
 impl Node {
-    /// The value of a key, if this is a mapping that has it.
+    /// Returns the value of a key, if this is a mapping that has it.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// The entries of a mapping; none for anything else.
+    /// Returns the entries of a mapping; none for anything else.
     pub fn entries(&self) -> &[Entry] {
         match &self.kind {
             Kind::Map(entries) => entries,
@@ -54,7 +55,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar.
+    /// Returns the text of a scalar.
     pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Text(text) => Some(text),
@@ -62,7 +63,7 @@ impl Node {
         }
     }
 
-    /// What this is, for a message.
+    /// Returns a description of the node for a message.
     pub fn description(&self) -> &'static str {
         match &self.kind {
             Kind::Null => "nothing",

@@ -1,20 +1,19 @@
-//! What a reader of YAML 1.1 makes of a plain scalar: SAM's reader takes `yes` for true and `0755`
-//! for an octal number, and what it hands on is no longer what was written.
-//! It reads no template; nulls and dates are not its business.
+//! Interprets a plain scalar like a YAML 1.1 parser: SAM's reads `yes` as true and `0755` as an
+//! octal number, and passes on the converted value. It does not handle nulls and dates.
 //!
-//! The forms are those of PyYAML's resolver, by which SAM reads: YAML 1.1, "Language-Independent
+//! The forms are those of PyYAML's resolver, which SAM uses: YAML 1.1, "Language-Independent
 //! Types", with a float only where there is a point.
 
-/// Floats are compared only where every writer shows them without an exponent.
+/// Floats are compared only in the range that every writer formats without an exponent.
 const FLOAT_MIN: f64 = 1e-4;
 const FLOAT_MAX: f64 = 1e15;
 
-/// The value of a plain scalar as text, when it differs from what is written.
+/// Returns the converted text of a plain scalar, if it differs from what is written.
 pub(crate) fn differs(text: &str) -> Option<String> {
     typed(text).filter(|value| value != text)
 }
 
-/// The value of a plain scalar that is no text, as JSON writes it.
+/// Returns the value of a plain scalar that is not a text, as JSON.
 pub(crate) fn typed(text: &str) -> Option<String> {
     Some(match text {
         "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => "true".to_owned(),
@@ -45,7 +44,8 @@ fn number(text: &str) -> Option<String> {
     (value == 0.0 || (FLOAT_MIN..FLOAT_MAX).contains(&value)).then(|| format!("{sign}{value:?}"))
 }
 
-/// Binary, octal, hexadecimal, decimal and sexagesimal numbers, with underscores between digits.
+/// Parses binary, octal, hexadecimal, decimal and sexagesimal numbers, with underscores between
+/// digits.
 fn integer(digits: &str) -> Option<u64> {
     if digits.contains(':') {
         return sexagesimal(digits);
@@ -60,14 +60,14 @@ fn integer(digits: &str) -> Option<u64> {
         None => (10, digits),
     };
     let plain = rest.replace('_', "");
-    // `from_str_radix` would take another sign.
+    // `from_str_radix` would accept another sign.
     if plain.starts_with(['+', '-']) {
         return None;
     }
     u64::from_str_radix(&plain, radix).ok()
 }
 
-/// `1:30` is 90: digits of base 60, the first without a leading zero.
+/// Parses `1:30` as 90: digits of base 60, the first without a leading zero.
 fn sexagesimal(digits: &str) -> Option<u64> {
     let mut parts = digits.split(':');
     let first = parts.next().filter(|first| !first.starts_with('0'))?;
@@ -91,7 +91,7 @@ fn float(digits: &str) -> Option<f64> {
         None => (rest, None),
     };
     let are_digits = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
-    // An exponent without its sign makes the whole a text.
+    // Without a sign in its exponent it is a text.
     let has_form = are_digits(whole)
         && are_digits(fraction)
         && !(whole.is_empty() && fraction.is_empty())

@@ -24,34 +24,34 @@ pub(crate) struct Arguments {
     /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "update", "query", "batch"])]
     pub(crate) operations: Vec<Operation>,
-    /// What the tables have besides, so that writes cost what they do with it
+    /// Features of the tables that add to the cost of writes
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) with: Vec<Follower>,
-    /// Concurrent connections, one figure for each measurement
+    /// Numbers of concurrent connections, one measurement each
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_values = ["1", "16", "64"], value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) connections: Vec<u32>,
-    /// Length of a measurement
+    /// Duration of a measurement in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) duration: u64,
-    /// Time before each measurement that does not count
+    /// Seconds of load before each measurement that do not count
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) warm_up: u64,
-    /// Single items in the table
+    /// Number of single items in the table
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(25..=100_000_000))]
     pub(crate) items: u64,
-    /// Partitions of 50 items for the queries
+    /// Number of partitions of 50 items for the queries
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) partitions: u64,
-    /// Processes of the server whose CPU time and memory are read (Linux)
+    /// Process ids of the server, whose CPU time and memory are read (Linux)
     #[arg(long = "server-pid", value_name = "PID", value_delimiter = ',')]
     pub(crate) server_pids: Vec<u32>,
-    /// Also measure an HTTP echo and a group commit without a store, which no store can exceed
+    /// Also measure an HTTP echo and a group commit without a store, the upper bounds of any store
     #[arg(long)]
     pub(crate) ceiling: bool,
-    /// Be a ceiling's server: how `--ceiling` starts it
+    /// Serve a ceiling; `--ceiling` starts this process
     #[arg(long, value_enum, hide = true)]
     pub(crate) serve_ceiling: Option<Ceiling>,
-    /// Where the ceilings' logs go; use the disk of the store [default: the system's temporary folder]
+    /// Folder of the ceilings' logs, on the store's disk [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
-//! What a store cannot do better than: an HTTP server that does nothing but answer, and one that
-//! makes each request durable in one or three logs and knows nothing of items.
+//! Ceilings, the upper bounds of a store: an HTTP server that only answers, and one that makes each
+//! request durable in one or three logs without storing items.
 //!
-//! Both use the store's HTTP library; the second its log, one sync for each group and log. Each is
-//! a process of its own, so that its CPU time can be read as a store's is.
+//! Both use the store's HTTP library; the second also its log, with one sync per group and log.
+//! Each is a process of its own, so that its CPU time can be read like a store's.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::client::Endpoint;
 use crate::error::Result;
 use crate::output::{print, say};
 
-/// Which ceiling a process is.
+/// The kind of a ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ceiling {
     /// Answers 300 bytes at once
@@ -49,7 +49,7 @@ impl Ceiling {
     /// All ceilings, the cheapest first.
     pub(crate) const ALL: [Self; 3] = [Self::Echo, Self::OneLog, Self::ThreeLogs];
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
@@ -67,17 +67,17 @@ impl Ceiling {
     }
 }
 
-/// Bytes that the echo answers.
+/// Size of the echo's answer.
 const ECHO_BYTES: usize = 300;
 /// Requests are a few hundred bytes.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// As the store's own limits: connections, waiting requests, requests in one group.
+/// Bound of connections, waiting requests and requests in one group, as in the store.
 const CONNECTIONS_MAX: usize = 1024;
 const WAITING_MAX: usize = 4096;
 const GROUP_MAX: usize = 1024;
-/// Entries that a log keeps: about one segment, so that files are used again as the store does.
+/// Entries that a log keeps: about one segment, so that files are reused as in the store.
 const ENTRIES_KEPT: u64 = 100_000;
-/// Time that a ceiling's process has to begin.
+/// Time-out for the start of a ceiling's process.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A ceiling's process, which ends when this is dropped.
@@ -86,12 +86,12 @@ pub(crate) struct CeilingProcess {
     pub(crate) endpoint: Endpoint,
     /// Its process.
     pub(crate) pid: u32,
-    /// Held because it ends with its standard input too, should this process be killed.
+    /// The process also ends at the end of its standard input, in case this process is killed.
     _child: Child,
 }
 
 impl CeilingProcess {
-    /// Starts this program again as a ceiling, with its logs below `folder`.
+    /// Starts this program as a ceiling, with its logs below `folder`.
     ///
     /// # Errors
     /// When it does not report its address in time.
@@ -114,7 +114,8 @@ impl CeilingProcess {
     }
 }
 
-/// Serves a ceiling until standard input ends. Its address is its only line of standard output.
+/// Serves a ceiling until standard input ends. Prints its address as the only line of standard
+/// output.
 ///
 /// # Errors
 /// When it cannot listen or create its logs.
@@ -134,7 +135,7 @@ pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
         let _ = ended.send(());
     })?;
-    // An input thread that failed is an end too.
+    // A failed input thread is an end too.
     let _ = end.await;
     accepting.abort();
     Ok(())
@@ -153,7 +154,7 @@ async fn accept(listener: TcpListener, answers: Arc<Answers>) {
 }
 
 async fn serve_connection(stream: TcpStream, answers: Arc<Answers>) {
-    // Without it the connection works too, only slower.
+    // The connection also works without it, only slower.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let answers = Arc::clone(&answers);
@@ -170,7 +171,7 @@ struct Answers {
     echo: Bytes,
 }
 
-/// One request's body, and where to report that it is durable.
+/// One request's body, and the channel to report that it is durable.
 struct Commit {
     payload: Bytes,
     done: oneshot::Sender<()>,
@@ -231,8 +232,8 @@ fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Gathers what is ready, gives it to every log, and answers when all have synced. Ends when a log
-/// fails or nobody can send any more.
+/// Collects waiting requests, appends them to every log, and answers when all have synced. Ends
+/// when a log fails or all senders are dropped.
 fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs: &AtomicU64) {
     let mut index = 1;
     while let Some(first) = waiting.blocking_recv() {
@@ -252,7 +253,7 @@ fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs:
         }
         syncs.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
-            // A client that has gone away needs no answer.
+            // A client that has disconnected needs no answer.
             let _ = waiter.send(());
         }
     }
@@ -301,7 +302,7 @@ mod tests {
         }
         assert_eq!(syncs.load(Ordering::Relaxed), 5, "one after the other, no group has two");
         drop(commits);
-        // The threads let go of the folder's lock when the last sender is gone.
+        // The threads release the folder's lock when the last sender is dropped.
         let mut disk = FileDisk::open(folder.path());
         for _ in 0..500 {
             if disk.is_ok() {

@@ -1,7 +1,7 @@
-//! One keep-alive connection: a request out, its answer in, nothing in between.
+//! One keep-alive connection: sends a request and waits for its answer.
 //!
-//! hyper's connection without a pool or a task of its own: the caller's task drives it, because a
-//! wake-up between two tasks for each request costs more than the request.
+//! hyper's connection without a pool or a task of its own. The caller's task drives it, because a
+//! wake-up between two tasks per request costs more than the request.
 
 use std::error::Error;
 use std::fmt;
@@ -96,7 +96,7 @@ impl Connection {
                 _ = open => *driver = None,
             }
         }
-        // The connection has ended: the answer is here already, or never comes.
+        // The connection has ended: the answer has arrived, or never will.
         answer.await
     }
 }

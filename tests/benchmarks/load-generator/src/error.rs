@@ -1,6 +1,6 @@
-//! What the steps of the tool return.
+//! The result type of the tool's steps.
 
 use std::error::Error;
 
-/// What a step of the tool returns; an error is only ever printed.
+/// The result of a step of the tool; an error is only printed.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -1,6 +1,6 @@
-//! The tables of a run: created, filled, summed, deleted.
+//! The tables of a run: creates, fills, sums and deletes them.
 //!
-//! Their names are new for each run, so that no other table is touched. Nothing is measured here.
+//! Their names are new for each run, so that no other table is changed. Nothing is measured here.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,13 +12,13 @@ use crate::error::Result;
 use crate::request::{self, BATCH_ITEMS, Request, SLOTS};
 use crate::workload::{self, Follower, Operation, Tables};
 
-/// How long one request may take.
+/// Time-out of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two checks of a table that is not ready.
 const READY_PAUSE: Duration = Duration::from_millis(200);
 const READY_CHECKS_MAX: u32 = 300;
 
-/// A connection for what is not measured.
+/// A connection for requests that are not measured.
 pub(crate) struct Fixture {
     endpoint: Endpoint,
     connection: Connection,
@@ -26,10 +26,10 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Connects, and names the tables.
+    /// Connects, and chooses the tables' names.
     ///
     /// # Errors
-    /// When nothing answers at the endpoint.
+    /// When the endpoint does not respond.
     pub(crate) async fn open(endpoint: Endpoint, arguments: &Arguments) -> Result<Self> {
         let connection = Connection::open(&endpoint)
             .await
@@ -120,7 +120,7 @@ impl Fixture {
     /// Deletes the tables.
     ///
     /// # Errors
-    /// When one of them cannot be deleted; the other one is, all the same.
+    /// When one of them cannot be deleted; the others are deleted nevertheless.
     pub(crate) async fn remove(&mut self) -> Result<()> {
         self.reconnect().await?;
         let mut removed = Ok(());
@@ -131,8 +131,8 @@ impl Fixture {
         removed
     }
 
-    /// Opens the connection again: an answer may be outstanding on the old one, or the server has
-    /// closed it because it was idle during a measurement.
+    /// Reconnects: an answer may be outstanding on the old connection, or the server has closed it
+    /// because it was idle during a measurement.
     async fn reconnect(&mut self) -> Result<()> {
         self.connection = Connection::open(&self.endpoint).await?;
         Ok(())

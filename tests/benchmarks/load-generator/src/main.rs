@@ -1,8 +1,8 @@
-//! Measures a DynamoDB endpoint, and how near that is to what this machine can do.
+//! Measures a DynamoDB endpoint, and compares it with the upper bounds of this machine.
 //!
-//! A tool of this project's developers; it is not shipped. `client` and `request` send at little
-//! cost; `workload` says what is sent; `measurement` sends it in a closed loop; `ceiling` is what to
-//! compare with. It verifies no result but the sum of the counter. How to read the figures:
+//! A tool for this project's developers, which is not shipped. `client` and `request` send requests
+//! at low cost; `workload` defines them; `measurement` sends them in a closed loop; `ceiling` is
+//! the comparison. The tool verifies only the sum of the counter. How to read the figures:
 //! `docs/development/benchmarks.md`.
 
 mod arguments;
@@ -34,7 +34,7 @@ use crate::output::{print, say};
 use crate::report::{Row, STORE, SumCheck};
 use crate::workload::{Operation, Tables};
 
-/// As the store and the functions have it, so that a ceiling is comparable.
+/// The allocator of the store and the functions, so that a ceiling is comparable.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -61,7 +61,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     let mut run = Run { arguments, folder, rows: Vec::new(), sum: SumCheck::default() };
     let Some(endpoint) = &arguments.endpoint else { return run.measure(None).await };
     let mut fixture = Fixture::open(endpoint.clone(), arguments).await?;
-    // The tables are deleted whatever comes of it.
+    // The tables are deleted whether or not the measurement succeeds.
     let measured = match fixture.load(&arguments.with).await {
         Ok(()) => run.measure(Some(&mut fixture)).await,
         Err(error) => Err(format!("cannot load the tables: {error}").into()),
@@ -69,18 +69,18 @@ async fn run(arguments: &Arguments) -> Result<()> {
     measured.and(fixture.remove().await)
 }
 
-/// One run and what it has found.
+/// One run and its results.
 struct Run<'a> {
     arguments: &'a Arguments,
-    /// Where the ceilings' logs go.
+    /// The folder of the ceilings' logs.
     folder: PathBuf,
     rows: Vec<Row>,
     sum: SumCheck,
 }
 
 impl Run<'_> {
-    /// Measures for each number of connections every operation, and the ceilings right after them, so
-    /// that what is compared was measured within the same minute.
+    /// Measures every operation for each number of connections, and the ceilings right after them,
+    /// so that compared figures are from the same minute.
     async fn measure(&mut self, mut fixture: Option<&mut Fixture>) -> Result<()> {
         let arguments = self.arguments;
         for connections in &arguments.connections {
@@ -170,7 +170,8 @@ impl Run<'_> {
         }
     }
 
-    /// Prints a measurement. `syncs` are those of each log during it and its warm-up, 0 if unknown.
+    /// Prints a measurement. `syncs` is the number of syncs of each log including the warm-up; 0 if
+    /// unknown.
     fn report(
         &mut self,
         target: &str,

@@ -1,8 +1,8 @@
-//! One measurement: some connections send one operation for a while, each as soon as the answer to
-//! its last request is there (a closed loop).
+//! One measurement: connections send one operation in a closed loop, each as soon as its last
+//! request was answered.
 //!
-//! One thread generates the load, so that its cost is that of one event loop. It decides nothing
-//! about tables and prints nothing.
+//! One thread generates the load, so that its cost is that of one event loop. It neither creates
+//! tables nor prints.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,16 +20,16 @@ use crate::workload::{self, Draw, Operation, Tables};
 
 /// Significant decimal digits of latencies.
 const DIGITS: u8 = 3;
-/// Time that a request which is under way at the end has for its answer.
+/// Time-out for answers that are outstanding at the end.
 const GRACE: Duration = Duration::from_secs(20);
-/// Connection failures after which a connection gives up: a server that is gone stays gone.
+/// Failed connections after which a connection stops: the server is not coming back.
 const RECONNECTS_MAX: u32 = 50;
-/// Pause before a connection is opened again.
+/// Pause before a reconnect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
-/// Characters of an error's text that are kept.
+/// Upper bound of an error's text in characters.
 const ERROR_CHARACTERS_MAX: usize = 300;
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) endpoint: Endpoint,
@@ -38,24 +38,24 @@ pub(crate) struct Plan {
     pub(crate) connections: u32,
     pub(crate) warm_up: Duration,
     pub(crate) duration: Duration,
-    /// The server's processes, if their CPU time is to be read.
+    /// The server's process ids, if their CPU time is to be read.
     pub(crate) server_pids: Vec<u32>,
 }
 
-/// What was measured between the warm-up and the end.
+/// The results between the warm-up and the end.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Latencies of requests that were carried out, in nanoseconds.
+    /// Latencies of successful requests, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// Requests that were not carried out, or of which that is not known.
+    /// Requests that failed, or whose outcome is unknown.
     pub(crate) errors: u64,
-    /// Over the whole run with warm-up: requests that were acknowledged.
+    /// Acknowledged requests of the whole run including the warm-up.
     pub(crate) acknowledged: u64,
-    /// Over the whole run with warm-up: requests of which nobody knows whether they were carried out.
+    /// Requests of the whole run including the warm-up whose outcome is unknown.
     pub(crate) unknown: u64,
     /// The first error's text.
     pub(crate) first_error: Option<String>,
-    /// What the server's processes used meanwhile, and their memory at the end.
+    /// CPU time of the server's processes during the measurement, and their memory at the end.
     pub(crate) server: Option<Usage>,
 }
 
@@ -63,7 +63,7 @@ impl Outcome {
     /// Returns an outcome without any request.
     ///
     /// # Errors
-    /// Never: the precision of the histogram is one that it has.
+    /// Never: the histogram supports this precision.
     pub(crate) fn new() -> Result<Self> {
         let latency = Histogram::new_with_max(u64::from(u32::MAX) * 1000, DIGITS)?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-/// Measures. Takes the warm-up, the duration, and at most [`GRACE`].
+/// Runs the measurement. Takes the warm-up, the duration, and at most [`GRACE`].
 ///
 /// # Errors
 /// When the load cannot be generated or the server's processes cannot be read.
@@ -96,7 +96,7 @@ pub(crate) async fn measure(plan: Plan) -> Result<Outcome> {
     thread::Builder::new()
         .name("generator".to_owned())
         .spawn(move || {
-            // A receiver that has gone away wants no outcome.
+            // A dropped receiver needs no outcome.
             let _ = sender.send(generate(&plan, began));
         })
         .map_err(|error| format!("cannot start the load generator: {error}"))?;
@@ -123,7 +123,7 @@ fn generate(plan: &Plan, began: Instant) -> Result<Outcome> {
         .build()
         .map_err(|error| format!("cannot start the load generator: {error}"))?;
     let outcome = Rc::new(RefCell::new(Outcome::new()?));
-    // Before any is sent, so that none can fail later.
+    // Built before any is sent, so that it cannot fail later.
     let request = plan.tables.request(&plan.endpoint.authority, plan.operation)?;
     let end = began + plan.warm_up + plan.duration + GRACE;
     let local = tokio::task::LocalSet::new();
@@ -144,7 +144,7 @@ fn generate(plan: &Plan, began: Instant) -> Result<Outcome> {
     Ok(outcome.into_inner())
 }
 
-/// One connection and what it is to send.
+/// One connection and its load.
 struct Driver<'a> {
     plan: &'a Plan,
     request: Request,
@@ -189,7 +189,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sends requests, one after the other.
+    /// Sends requests one after the other.
     async fn send_until_the_end(&mut self, mut connection: Connection) -> Closed {
         let operation = self.plan.operation;
         loop {
@@ -213,7 +213,7 @@ impl<'a> Driver<'a> {
                     }
                 }
                 Ok(answer) => {
-                    // A server error may come after the work was done; a refusal does not.
+                    // A server error may follow a completed write; a client error does not.
                     outcome.unknown += u64::from(answer.status.is_server_error());
                     let body = String::from_utf8_lossy(&answer.body);
                     outcome.fail(measured, || format!("HTTP {}: {body}", answer.status.as_u16()));

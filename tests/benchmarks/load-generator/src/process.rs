@@ -1,16 +1,16 @@
-//! What a process has used: CPU time and memory, from Linux's `/proc`.
+//! CPU time and memory of processes, from Linux's `/proc`.
 //!
-//! It reads nothing of other systems, and changes nothing.
+//! Other systems are not supported.
 
 use std::fs;
 
 use crate::error::Result;
 
-/// CPU times in `/proc/PID/stat` are in units of this many microseconds: Linux shows 100 a second
-/// to programs on every architecture that we build for (proc(5), `USER_HZ`).
+/// Microseconds per unit of the CPU times in `/proc/PID/stat`: on every supported architecture,
+/// Linux reports 100 ticks per second to programs (proc(5), `USER_HZ`).
 const TICK_MICROS: u64 = 10_000;
 
-/// What some processes have used, together.
+/// The sum of the resources used by some processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// User and system time since their start, in microseconds, in steps of 10 ms each.
@@ -19,10 +19,10 @@ pub(crate) struct Usage {
     pub(crate) resident_bytes: u64,
 }
 
-/// Reads what these processes have used up to now.
+/// Reads the resources that these processes have used so far.
 ///
 /// # Errors
-/// When one of them is not there, or the system has no `/proc`.
+/// When one of them does not exist, or the system has no `/proc`.
 pub(crate) fn read_usage(pids: &[u32]) -> Result<Usage> {
     let mut sum = Usage::default();
     for pid in pids {
@@ -41,8 +41,8 @@ pub(crate) fn read_usage(pids: &[u32]) -> Result<Usage> {
     Ok(sum)
 }
 
-/// The fields `utime` and `stime` of `/proc/PID/stat`, which are the 14th and 15th. The second is
-/// the name in parentheses, in which there may be spaces and parentheses.
+/// Returns the sum of the fields `utime` and `stime` of `/proc/PID/stat`, the 14th and 15th. The
+/// second field is the name in parentheses, which may contain spaces and parentheses.
 fn cpu_micros(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -51,7 +51,7 @@ fn cpu_micros(stat: &str) -> Option<u64> {
     Some(user.saturating_add(system).saturating_mul(TICK_MICROS))
 }
 
-/// The line `VmRSS:   1234 kB` of `/proc/PID/status`.
+/// Returns the value of the line `VmRSS:   1234 kB` of `/proc/PID/status`.
 fn resident_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! Results as lines of tab-separated values, and ratios between rows of one run.
+//! Formats results as lines of tab-separated values, and computes ratios between rows of one run.
 
 use crate::measurement::Outcome;
 
@@ -16,14 +16,14 @@ pub(crate) struct Row {
     pub(crate) p99_micros: f64,
     pub(crate) max_micros: f64,
     pub(crate) errors: u64,
-    /// The server's CPU time for one request, if its process is known.
+    /// The server's CPU time per request, if its process is known.
     pub(crate) cpu_micros: Option<f64>,
     pub(crate) resident_bytes: Option<u64>,
-    /// Acknowledged requests that shared one sync of each log, where a server says its syncs.
+    /// Acknowledged requests per sync of each log, if the server reports its syncs.
     pub(crate) requests_per_sync: Option<f64>,
 }
 
-/// The name of a row's target when it is the endpoint.
+/// The target of a row that measured the endpoint.
 pub(crate) const STORE: &str = "store";
 
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of one run are below 2^53")]
@@ -31,13 +31,13 @@ fn real(number: u64) -> f64 {
     number as f64
 }
 
-/// One count divided by another, which is not 0.
+/// Returns one count divided by another, which is not 0.
 pub(crate) fn ratio(count: u64, by: u64) -> f64 {
     real(count) / real(by)
 }
 
 impl Row {
-    /// The row of an outcome that was measured for `seconds`.
+    /// Returns the row of an outcome that was measured for `seconds`.
     pub(crate) fn new(
         target: &str,
         operation: &str,
@@ -88,26 +88,27 @@ impl Row {
     }
 }
 
-/// The line above the rows.
+/// The header line.
 pub(crate) const HEADER: &str = "target\toperation\tconnections\trequests\treq_s\tp50_us\tp99_us\tmax_us\terrors\tcpu_us_req\trss_mib\treq_sync";
 
-/// The check after the updates: what the slots hold now more than before.
+/// The check after the updates: the increase of the slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SumCheck {
     pub(crate) acknowledged: u64,
-    /// Updates of which nobody knows whether they were carried out.
+    /// Updates whose outcome is unknown.
     pub(crate) unknown: u64,
     pub(crate) sum: u64,
 }
 
 impl SumCheck {
-    /// Whether every acknowledged update was counted once, and no other but an unknown one.
+    /// Returns whether every acknowledged update was counted once, and besides these only unknown
+    /// ones.
     pub(crate) fn holds(self) -> bool {
         let most = self.acknowledged.saturating_add(self.unknown);
         (self.acknowledged..=most).contains(&self.sum)
     }
 
-    /// Returns the check in words.
+    /// Returns the check as text.
     pub(crate) fn text(self) -> String {
         let Self { acknowledged, unknown, sum } = self;
         let verdict = if self.holds() { "exact" } else { "WRONG" };
@@ -117,8 +118,8 @@ impl SumCheck {
     }
 }
 
-/// Returns the throughput of the store's puts in percent of each ceiling at the same number of
-/// connections, a line each.
+/// Returns the throughput of the store's puts in percent of each ceiling with the same number of
+/// connections, one line each.
 pub(crate) fn ratios(rows: &[Row]) -> Vec<String> {
     let puts = rows.iter().filter(|row| row.target == STORE && row.operation == "put");
     puts.flat_map(|put| {

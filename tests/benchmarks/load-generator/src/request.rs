@@ -1,4 +1,4 @@
-//! Requests made once; only digits in their bodies change from one to the next.
+//! Requests that are built once; only digits in their bodies change from one to the next.
 //!
 //! Bodies are DynamoDB's JSON protocol. The signature is a placeholder: a store without
 //! `--access-keys` accepts it, AWS does not.
@@ -9,18 +9,18 @@ use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// Bytes of an item by DynamoDB's rule: names and values.
+/// Size of an item by DynamoDB's rule: names and values.
 const ITEM_BYTES: usize = 300;
 /// Digits of a key.
 const KEY_DIGITS: usize = 9;
-/// Stands in a body where a key's number goes. No other part of a body has these characters.
+/// Placeholder for a key's number in a body. No other part of a body has these characters.
 const KEY_MARK: &str = "@@@@@@@@@";
-/// Digits of the attribute that makes each version of an item another one.
+/// Digits of the attribute that differs in each version of an item.
 const VERSION_DIGITS: usize = 12;
-/// Stands in a body where the version goes. It begins with 1 when filled in, because stores drop
-/// leading zeros of numbers.
+/// Placeholder for the version in a body. The value begins with 1, because stores drop leading
+/// zeros of numbers.
 const VERSION_MARK: &str = "~~~~~~~~~~~~";
-/// Items of one BatchWriteItem request: DynamoDB takes no more.
+/// Items of one BatchWriteItem request: DynamoDB's maximum.
 pub(crate) const BATCH_ITEMS: u64 = 25;
 /// Slots of the sharded counter.
 pub(crate) const SLOTS: u64 = 20;
@@ -29,7 +29,7 @@ const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/
     SignedHeaders=content-type;host;x-amz-date;x-amz-target, \
     Signature=0000000000000000000000000000000000000000000000000000000000000000";
 
-/// One request, with the places in its body that change.
+/// One request, with the positions in its body that change.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     headers: HeaderMap,
@@ -39,10 +39,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request for the operation `target` (`PutItem`, say).
+    /// Returns a request for the operation `target` (such as `PutItem`).
     ///
     /// # Errors
-    /// When the authority is no value for a header.
+    /// When the authority is not a valid header value.
     pub(crate) fn new(
         authority: &str,
         target: &str,
@@ -61,7 +61,7 @@ impl Request {
         Ok(Self { headers, body, keys, versions })
     }
 
-    /// Returns the request as it is sent.
+    /// Returns the request to send.
     pub(crate) fn to_http(&self) -> http::Request<Full<Bytes>> {
         let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&self.body)));
         *request.method_mut() = Method::POST;
@@ -69,7 +69,7 @@ impl Request {
         request
     }
 
-    /// Sets the keys, one for each place in turn, and makes every version `version`.
+    /// Sets the keys, one per position in order, and sets every version to `version`.
     pub(crate) fn set(&mut self, keys: impl IntoIterator<Item = u64>, version: u64) {
         for (place, key) in self.keys.iter().zip(keys) {
             write_digits(self.body.get_mut(*place..*place + KEY_DIGITS), key);
@@ -88,7 +88,7 @@ fn places(bytes: &[u8], mark: &str) -> Vec<usize> {
     windows.filter(|(_, window)| *window == mark.as_bytes()).map(|(place, _)| place).collect()
 }
 
-/// Writes the last decimal digits of a number, as many as there is room for.
+/// Writes the last decimal digits of a number, as many as fit.
 fn write_digits(room: Option<&mut [u8]>, mut number: u64) {
     for digit in room.unwrap_or_default().iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
@@ -96,9 +96,9 @@ fn write_digits(room: Option<&mut [u8]>, mut number: u64) {
     }
 }
 
-/// An item of [`ITEM_BYTES`]: with the keys `k…` and `s`, or of a queried partition with `p…`.
+/// Returns an item of [`ITEM_BYTES`]: with the keys `k…` and `s`, or `p…` in a queried partition.
 fn item(partition: &str, sort: &str) -> Value {
-    // What the other names and values do not take: the number takes 1 + 12/2 bytes.
+    // The size of the other names and values: the number takes 1 + 12/2 bytes.
     let taken = 2 + partition.len() + 2 + sort.len() + 7 + 7 + 5;
     json!({
         "pk": {"S": partition},
@@ -112,20 +112,20 @@ fn loose_key() -> (String, &'static str) {
     (format!("k{KEY_MARK}"), "s")
 }
 
-/// PutItem of one loose item.
+/// Returns the PutItem of one single item.
 pub(crate) fn put_body(table: &str) -> Value {
     let (partition, sort) = loose_key();
     json!({"TableName": table, "Item": item(&partition, sort)})
 }
 
-/// GetItem of one loose item, strongly consistent.
+/// Returns the GetItem of one single item, strongly consistent.
 pub(crate) fn get_body(table: &str) -> Value {
     let (partition, sort) = loose_key();
     let key = json!({"pk": {"S": partition}, "sk": {"S": sort}});
     json!({"TableName": table, "Key": key, "ConsistentRead": true})
 }
 
-/// BatchWriteItem of 25 loose items.
+/// Returns the BatchWriteItem of 25 single items.
 pub(crate) fn batch_body(table: &str) -> Value {
     let (partition, sort) = loose_key();
     let put = json!({"PutRequest": {"Item": item(&partition, sort)}});
@@ -133,7 +133,7 @@ pub(crate) fn batch_body(table: &str) -> Value {
     json!({"RequestItems": {table: puts}})
 }
 
-/// BatchWriteItem of the 25 items from `first` (0 or 25) of one queried partition.
+/// Returns the BatchWriteItem of the 25 items from `first` (0 or 25) of one queried partition.
 pub(crate) fn partition_body(table: &str, first: u64) -> Value {
     let partition = format!("p{KEY_MARK}");
     let put = |sort| json!({"PutRequest": {"Item": item(&partition, &format!("{sort:04}"))}});
@@ -141,7 +141,7 @@ pub(crate) fn partition_body(table: &str, first: u64) -> Value {
     json!({"RequestItems": {table: puts}})
 }
 
-/// Query of all 50 items of one partition.
+/// Returns the Query of all 50 items of one partition.
 pub(crate) fn query_body(table: &str) -> Value {
     json!({
         "TableName": table,
@@ -150,7 +150,7 @@ pub(crate) fn query_body(table: &str) -> Value {
     })
 }
 
-/// UpdateItem that adds 1 to a slot.
+/// Returns the UpdateItem that adds 1 to a slot.
 pub(crate) fn update_body(table: &str) -> Value {
     json!({
         "TableName": table,
@@ -160,14 +160,14 @@ pub(crate) fn update_body(table: &str) -> Value {
     })
 }
 
-/// GetItem of a slot, strongly consistent.
+/// Returns the GetItem of a slot, strongly consistent.
 pub(crate) fn slot_body(table: &str) -> Value {
     let key = json!({"pk": {"S": format!("slot{KEY_MARK}")}});
     json!({"TableName": table, "Key": key, "ConsistentRead": true})
 }
 
-/// CreateTable of the items. The index, if any, has a sort key that each put changes, so that a put
-/// removes an entry and adds one.
+/// Returns the CreateTable of the items. The index, if any, has a sort key that each put changes,
+/// so that a put removes an entry and adds one.
 pub(crate) fn create_items_body(table: &str, has_index: bool, has_stream: bool) -> Value {
     let mut definitions = vec![definition("pk", "S"), definition("sk", "S")];
     let mut body = create_body(table, &json!([hash("pk"), range("sk")]), has_stream);
@@ -187,7 +187,7 @@ pub(crate) fn create_items_body(table: &str, has_index: bool, has_stream: bool) 
     body
 }
 
-/// CreateTable of the slots.
+/// Returns the CreateTable of the slots.
 pub(crate) fn create_slots_body(table: &str, has_stream: bool) -> Value {
     let mut body = create_body(table, &json!([hash("pk")]), has_stream);
     set(&mut body, "AttributeDefinitions", json!([definition("pk", "S")]));

@@ -1,6 +1,6 @@
-//! How often a server has synced each of its logs: ceilings report it, and so does `local-store`.
+//! Reads how often a server has synced each of its logs, which ceilings and `local-store` report.
 //!
-//! It asks over a connection of its own, before and after what is measured.
+//! Uses a connection of its own, before and after the measurement.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +28,13 @@ pub(crate) async fn of_ceiling(endpoint: &Endpoint) -> Result<u64> {
     Ok(std::str::from_utf8(&ask(endpoint, "/").await?)?.parse()?)
 }
 
-/// Returns how often a store has synced each of its logs on average; `None` for a server that has no such
-/// status.
+/// Returns how often a store has synced each of its logs on average; `None` for a server without
+/// such a status.
 pub(crate) async fn of_store(endpoint: &Endpoint) -> Option<u64> {
     mean(&ask(endpoint, "/_weir/status").await.ok()?)
 }
 
-/// Of the replicas of a node each says how often its one log was synced.
+/// Returns the mean over the replicas of a node, each of which has one log.
 fn mean(status: &[u8]) -> Option<u64> {
     let status: Value = serde_json::from_slice(status).ok()?;
     let replicas = status.get("replicas")?.as_array()?;

@@ -1,13 +1,13 @@
-//! The operations that are measured: what each sends, with which keys, and what a good answer is.
+//! The measured operations: their requests, their keys, and their successful answers.
 //!
-//! It sends nothing and measures nothing.
+//! The module sends and measures nothing.
 
 use clap::ValueEnum;
 use http::header::InvalidHeaderValue;
 
 use crate::request::{self, BATCH_ITEMS, Request, SLOTS};
 
-/// What is measured.
+/// A measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
     /// PutItem of 300 bytes that replaces an item
@@ -23,7 +23,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -35,7 +35,7 @@ impl Operation {
     }
 }
 
-/// What keeps up with the writes of a table.
+/// Consumers of a table's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Follower {
     /// A stream with both images, of the items and of the slots
@@ -49,17 +49,17 @@ pub(crate) enum Follower {
 pub(crate) struct Tables {
     pub(crate) items: String,
     pub(crate) votes: String,
-    /// Loose items, numbered from 0.
+    /// Single items, numbered from 0.
     pub(crate) item_count: u64,
     /// Partitions of 50 items, numbered from 0.
     pub(crate) partition_count: u64,
 }
 
 impl Tables {
-    /// Makes a request for an operation, to be given its keys by [`Draw::set_next`].
+    /// Returns a request for an operation; [`Draw::set_next`] sets its keys.
     ///
     /// # Errors
-    /// When the authority is no value for a header.
+    /// When the authority is not a valid header value.
     pub(crate) fn request(
         &self,
         authority: &str,
@@ -76,14 +76,14 @@ impl Tables {
     }
 }
 
-/// Random keys: SplitMix64 (Steele et al., OOPSLA 2014), so that a run's keys are known.
+/// Random keys from SplitMix64 (Steele et al., OOPSLA 2014), so that a run's keys are reproducible.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw {
     state: u64,
 }
 
 impl Draw {
-    /// Each connection has a seed of its own.
+    /// Returns the generator of a seed; each connection has its own.
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: seed.wrapping_mul(0xd134_2543_de82_ef95) }
     }
@@ -96,7 +96,7 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Gives a request its next keys.
+    /// Sets a request's next keys.
     pub(crate) fn set_next(
         &mut self,
         request: &mut Request,
@@ -116,7 +116,7 @@ impl Draw {
     }
 }
 
-/// Different keys, evenly apart: one request must not name a key twice.
+/// Returns distinct, evenly spaced keys: one request must not name a key twice.
 fn batch_keys(random: u64, item_count: u64) -> impl Iterator<Item = u64> {
     let count = item_count.max(BATCH_ITEMS);
     let apart = count / BATCH_ITEMS;
@@ -124,11 +124,11 @@ fn batch_keys(random: u64, item_count: u64) -> impl Iterator<Item = u64> {
     (0..BATCH_ITEMS).map(move |place| (first + place * apart) % count)
 }
 
-/// Returns true if an answer with status 200 did all that was asked.
+/// Returns true if an answer with status 200 is complete.
 pub(crate) fn is_complete(operation: Operation, body: &[u8]) -> bool {
     match operation {
         Operation::Batch => {
-            // Some stores answer nothing at all when nothing is left over.
+            // Some stores omit the member if nothing is left over.
             let left_over = br#""UnprocessedItems":"#;
             let place = body.windows(left_over.len()).position(|window| window == left_over);
             place

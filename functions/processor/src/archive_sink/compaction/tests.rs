@@ -1,5 +1,5 @@
-//! Compaction and erasure at the same time as archiving, over a store that loses, delays and
-//! repeats: each row stands in the archive once, or is erased for good.
+//! Compaction and erasure concurrent with archiving, over a store that loses, delays and repeats
+//! requests: each row is in the archive once, or is permanently erased.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +48,13 @@ fn item_of(number: usize) -> String {
     rows.iter().next().unwrap().item().to_owned()
 }
 
-/// The objects without the receipts.
+/// Returns the objects without the receipts.
 pub(in crate::archive_sink) fn parts(store: &Store) -> BTreeMap<String, Bytes> {
     let objects = store.objects().into_iter();
     objects.filter(|(name, _)| name.ends_with(".parquet")).collect()
 }
 
-/// Every row once, in whatever object.
+/// Checks that every row exists once, in whatever object.
 pub(in crate::archive_sink) fn check_each_once(
     store: &Store,
     expected: impl Iterator<Item = usize>,
@@ -90,7 +90,7 @@ fn parts_become_one_object_for_each_set_of_columns_and_a_second_run_finds_nothin
         let again = compact(&store).await.unwrap();
         assert_eq!((again.objects_written, again.leftovers_removed), (0, 0));
 
-        // A mapping that was made anew delivers everything once more, to a new process.
+        // A new event source mapping delivers everything once more, to a new process.
         sink(&store, 5).apply(folded(0..26), &Found::default(), hour()).await;
         check_each_once(&store, 0..26);
     });
@@ -115,8 +115,8 @@ fn what_cannot_be_listed_is_left_to_the_next_run() {
     });
 }
 
-/// An object that is no part holds up no other hour; and a part that comes late, by itself, leaves
-/// nothing to be read each night.
+/// A damaged object does not block other hours, and a single late part does not cause repeated
+/// reads in every later run.
 #[test]
 fn a_damaged_object_and_a_late_part_hold_nothing_up() {
     block_on(async {
@@ -152,7 +152,7 @@ fn a_damaged_object_and_a_late_part_hold_nothing_up() {
     });
 }
 
-/// The values of a text column by event id, over all objects that have it.
+/// Returns the values of a text column by event id, over all objects that have it.
 fn texts_of(store: &Store, name: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let objects = store.objects().into_iter().filter(|(name, _)| name.ends_with(".parquet"));
@@ -190,7 +190,7 @@ fn columns_that_were_discovered_keep_their_values_in_one_object() {
     });
 }
 
-/// Parts that have too many columns together become several objects, and none is read again for each
+/// Parts with too many columns together become several objects, and no part is read again for each
 /// of them.
 #[test]
 fn an_hour_of_many_columns_is_read_a_few_times() {
@@ -198,7 +198,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
         const PARTS: usize = 24;
         let store = Store::default();
         for part in 0..PARTS {
-            // Numbers of records whose function discovers columns, in one minute.
+            // The number of a record in one minute whose function discovers columns.
             let number = 4 + part % 5 + part / 5 * 9;
             let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
             let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
@@ -215,7 +215,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
     });
 }
 
-/// As the rows of one part share the column.
+/// Rows of one part share the column too.
 #[test]
 fn attributes_that_differ_in_case_share_a_column_of_the_object() {
     block_on(async {
@@ -264,7 +264,7 @@ fn what_a_run_that_died_left_behind_is_removed() {
         store.pass_seconds(AGE_SECONDS_MIN);
         compact(&store).await.unwrap();
         let compacted = parts(&store).len();
-        // As if the process had died before it removed them.
+        // Simulates a process that was killed before it removed them.
         for (name, content) in written {
             store.put_if_absent(&name, content, PARQUET).await.unwrap();
         }
@@ -279,15 +279,15 @@ fn what_a_run_that_died_left_behind_is_removed() {
     });
 }
 
-/// A store that has looked at much that is gone answers with pages that hold nothing and are not the
-/// last.
+/// A store may answer with an empty page that is not the last one, after it skipped many deleted
+/// objects.
 #[test]
 fn an_empty_page_of_a_listing_hides_nothing() {
     block_on(async {
         let faults = Faults { empty_pages: true, ..Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(1, faults));
         three_parts(&store).await;
-        // Delivered again, to a process that knows of none.
+        // Delivered again, to a process with an empty cache.
         three_parts(&store).await;
         check_each_once(&store, 4..9);
         let receipt = eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
@@ -298,8 +298,8 @@ fn an_empty_page_of_a_listing_hides_nothing() {
     });
 }
 
-/// Records that come again ask, in each of their minutes, for what is compacted of their hour. A
-/// process that knows of none reads each object once, and as many at a time as there is room for.
+/// Redelivered records need, in each of their minutes, the compacted objects of their hour. A
+/// process with an empty cache reads each object once, and as many concurrently as memory allows.
 #[test]
 fn an_object_of_an_hour_is_read_once_for_all_of_its_minutes() {
     block_on(async {
@@ -323,14 +323,14 @@ fn an_object_of_an_hour_is_read_once_for_all_of_its_minutes() {
     });
 }
 
-/// Three parts of one minute, the second with two rows.
+/// Writes three parts of one minute, the second with two rows.
 pub(in crate::archive_sink) async fn three_parts(store: &Store) {
     for numbers in [4..5, 5..7, 7..9] {
         sink(store, 5).apply(folded(numbers), &Found::default(), hour()).await;
     }
 }
 
-/// A part that rows were erased from is young, and those behind it wait for it.
+/// A part that rows were erased from is young again, and later parts wait for it.
 #[test]
 fn what_was_not_erased_from_a_part_is_compacted_with_the_others() {
     block_on(async {
@@ -351,8 +351,8 @@ fn what_was_not_erased_from_a_part_is_compacted_with_the_others() {
     });
 }
 
-/// Whatever a compacted object says of its parts' numbers, a part is removed only for rows that
-/// stand elsewhere.
+/// A part is removed only if other objects contain its rows, whatever a compacted object states
+/// about part numbers.
 #[test]
 fn a_part_that_no_compacted_object_holds_is_not_taken_for_a_leftover() {
     block_on(async {
@@ -371,13 +371,13 @@ fn a_part_that_no_compacted_object_holds_is_not_taken_for_a_leftover() {
     });
 }
 
-/// Erases one row.
+/// Returns the subject of one row.
 pub(in crate::archive_sink) fn film(number: usize) -> Subject {
     let equals = item_from_str(&format!(r#"{{"id":{{"S":"k{number}"}}}}"#)).unwrap();
     Subject { equals, ..Subject::default() }
 }
 
-/// Event ids of rows in what a versioned bucket keeps of earlier contents.
+/// Returns the event ids of rows in the noncurrent versions that a versioned bucket keeps.
 pub(in crate::archive_sink) fn kept_earlier(store: &Store) -> BTreeSet<String> {
     let earlier = store.earlier().into_iter().enumerate();
     let objects = earlier.filter(|(_, (name, _))| name.ends_with(".parquet"));
@@ -389,7 +389,8 @@ pub(in crate::archive_sink) fn event_id(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// Does some of the work as a process does that dies: `None` if it was not done by then.
+/// Polls the work a limited number of times, as in a process that is killed; `None` if it did not
+/// finish.
 pub(in crate::archive_sink) async fn polls_until_death<T>(
     polls: usize,
     work: impl Future<Output = T>,
@@ -407,8 +408,8 @@ pub(in crate::archive_sink) async fn polls_until_death<T>(
     .await
 }
 
-/// An item that was restored from the row of event 5, as it was, expires as event 20. The archive
-/// that has the row, or had it until it was erased, gets no other; any other archive gets one, once.
+/// An item that was restored from the row of event 5, unchanged, expires as event 20. The archive
+/// that has or had that row gets no second one; any other archive gets one, once.
 #[test]
 fn what_was_restored_is_archived_in_other_archives_alone() {
     let (own, other) = (restored::archive_name("b", "archive/"), "c/archive/");
@@ -436,7 +437,7 @@ fn what_was_restored_is_archived_in_other_archives_alone() {
             if is_erased {
                 eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
             }
-            // All records come again, also after a compaction.
+            // All records are delivered again, also after a compaction.
             for _ in 0..3 {
                 deliver().await;
                 let found = contents(&parts(&store));
@@ -446,7 +447,7 @@ fn what_was_restored_is_archived_in_other_archives_alone() {
                 store.pass_seconds(2 * AGE_SECONDS_MIN);
                 compact(&store).await.unwrap();
             }
-            // An erasure that comes behind it finds the row of another archive.
+            // A later erasure finds the row of the other archive.
             eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
             deliver().await;
             check_each_once(&store, [4, 6].into_iter());
@@ -457,7 +458,7 @@ fn what_was_restored_is_archived_in_other_archives_alone() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Writers come again with other boundaries and other processes while two compactions run;
+    /// Writers redeliver with other boundaries and in other processes while two compactions run;
     /// between the rounds the parts become old enough.
     #[test]
     fn each_row_stands_once_whatever_is_compacted(
@@ -478,7 +479,7 @@ proptest! {
             });
             store.pass_seconds(AGE_SECONDS_MIN);
         }
-        // Runs that the faults did not let finish are repeated until one changes nothing.
+        // Runs that faults interrupted are repeated until one changes nothing.
         block_on(async {
             for _ in 0..50 {
                 if let Ok(report) = compact(&store).await
@@ -495,16 +496,16 @@ proptest! {
     }
 }
 
-/// What happens to the archive, one after the other.
+/// A step of a history.
 #[derive(Clone, Debug)]
 enum Step {
     /// Records are delivered.
     Write(usize, usize),
-    /// A compaction that dies after so many polls, while records are delivered.
+    /// A compaction that is killed after this many polls, while records are delivered.
     Compact(usize, usize),
-    /// An erasure of one row that dies after so many polls, while records are delivered.
+    /// An erasure of one row that is killed after this many polls, while records are delivered.
     Erase(usize, usize, usize),
-    /// What is there grows old.
+    /// Time passes, so that all parts are old enough.
     Age,
 }
 
@@ -546,8 +547,8 @@ async fn take(store: &Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Compactions and erasures that die anywhere, with writers beside them: in the end each row
-    /// stands once, or is erased for good, also from what the bucket keeps.
+    /// Compactions and erasures that are killed anywhere, with concurrent writers: in the end each
+    /// row exists once, or is permanently erased, also from noncurrent versions.
     #[test]
     fn each_row_stands_once_or_is_erased_for_good(
         steps in steps(),

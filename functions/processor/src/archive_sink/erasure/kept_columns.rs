@@ -1,8 +1,8 @@
 //! The columns that stay in an object when rows are erased from it.
 //!
-//! A discovered column says the name of an attribute, which may be one that only the erased items
-//! had: a name can say as much of a person as a value. So such a column goes with the rows, also from
-//! what the object's metadata says. Declared columns are the table's, and stay.
+//! A discovered column's name is the name of an attribute, which only the erased items may have
+//! had. A name can reveal as much about a person as a value. So such a column is removed with the
+//! rows, also from the object's metadata. Declared columns belong to the table, and stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::super::part_content::read_json;
 use super::super::rewrite::{COLUMNS, ObjectReader};
 use super::super::united_columns::ToldColumn;
 
-/// The attributes of the items that stay, by the discovered column that each of them may have.
+/// Attributes of the items that stay, by the discovered column that each may have.
 #[derive(Debug, Default)]
 pub(super) struct KeptAttributes(BTreeMap<String, BTreeSet<String>>);
 
 impl KeptAttributes {
-    /// Adds those of an item.
+    /// Adds the attributes of an item.
     pub(super) fn add(&mut self, item: &Item) {
         for (attribute, value) in item {
             let Some(column) = discovered_column(attribute, value.attribute_type()) else {
@@ -34,7 +34,7 @@ impl KeptAttributes {
         }
     }
 
-    /// The columns of an object that stay, and what its metadata shall say of the typed ones.
+    /// Returns the columns of an object that stay, and its metadata for the typed ones.
     ///
     /// # Errors
     /// When the object's metadata cannot be read.
@@ -55,14 +55,15 @@ impl KeptAttributes {
                 gone.insert(name.clone());
                 return false;
             };
-            // Attributes whose names differ in case share the column; it is told of one that stays.
+            // Attributes whose names differ only in case share the column; the metadata names one
+            // that stays.
             if let (false, Some(first)) = (attributes.contains(&column.path), attributes.first()) {
                 column.path.clone_from(first);
             }
             true
         });
         let fields = object.schema.fields().iter().filter(|field| !gone.contains(field.name()));
-        // Not the schema's own metadata, which says what the object said.
+        // Without the schema's own metadata, which describes the old object.
         let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
         let told = serde_json::to_string(&told);
         Ok((schema, told.map_err(|error| ParquetError::General(error.to_string()))?))

@@ -1,10 +1,10 @@
 //! One pass of an erasure over the objects of a table, in the order of their names.
 //!
-//! A pass looks at objects that were written since a time, and after each few of them it is known
-//! how far it got. So one that did not end is gone on with, and the next one looks at little. Objects
-//! change their content only by being written again, and compaction puts rows into objects that are
-//! new: what a pass did not see was written after it began. A pass that did not replace what it meant
-//! to has left objects as old as they were, so the next one looks at everything that it looked at.
+//! A pass reads objects that were written since a given time, and saves its progress after every
+//! few objects. So an interrupted pass is resumed, and the next pass has little to read. An
+//! object's content changes only by a new write, and compaction puts rows into new objects: what a
+//! pass missed was written after it began. A pass that failed to replace an object leaves it
+//! unchanged and old, so the next pass reads the same range again.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -22,44 +22,44 @@ use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance};
 
-/// The column with the whole item.
+/// The column that contains the whole item.
 const ITEM: &str = "_item";
-/// Objects that are fetched or replaced at the same time. A compacted one has some 16 MB, and all
-/// of them are in memory.
+/// Objects that are fetched or replaced concurrently. A compacted one has about 16 MB, and all of
+/// them are in memory.
 const REQUESTS_AT_ONCE: usize = 16;
-/// Objects after which it is known, and kept, how far a pass got. A call that has the time for so many
-/// requests goes on, and keeping it takes three.
+/// Objects between two saves of the progress. A call that has time for this many requests makes
+/// progress, and saving takes three.
 const LOOKS_AT_ONCE: usize = 32;
-/// Bytes of objects without the subject's rows that are in memory before they are put.
+/// Bytes of rewritten objects in memory before they are put.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
-/// The object store's clock may differ from this function's by so much, and a write may last so
-/// long: longer than any invocation.
+/// Allowance for the difference between the object store's clock and the function's, and for the
+/// duration of a write: longer than any invocation.
 const MARGIN_SECONDS: u64 = 900;
 
-/// How far an erasure has got that is not done.
+/// The progress of an erasure that is incomplete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Of which subject, as a hash.
+    /// A hash of the subject.
     pub subject: String,
-    /// The pass looks at objects that were written at or after this time, in seconds since 1970.
+    /// The pass reads objects that were written at or after this time, in seconds since 1970.
     pub since_seconds: u64,
-    /// When the pass began.
+    /// When the pass began, in seconds since 1970.
     pub began_seconds: u64,
-    /// It has looked at all of them up to this name.
+    /// The pass has read all of them up to this name.
     pub after: String,
-    /// An object that it meant to replace was another one, or was said to be.
+    /// An object that it tried to replace had changed, or the store said so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_left_some: bool,
 }
 
 impl Progress {
-    /// The first pass, over all objects.
+    /// Returns the first pass, over all objects.
     pub(super) fn begin(subject: String, now_seconds: u64) -> Self {
         Self { subject, began_seconds: now_seconds, ..Self::default() }
     }
 
-    /// The pass that follows this one, when it is through.
+    /// Returns the pass that follows this one once it is complete.
     pub(super) fn next_pass(self, now_seconds: u64) -> Self {
         let since = if self.has_left_some { self.since_seconds } else { self.began_seconds };
         Self { since_seconds: since, ..Self::begin(self.subject, now_seconds) }
@@ -72,11 +72,11 @@ impl Progress {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Goes through the objects that the pass has not looked at yet. Answers whether there was
-    /// nothing to erase.
+    /// Processes the objects that the pass has not read yet. Returns whether there was nothing to
+    /// erase.
     ///
     /// # Errors
-    /// When the time is over; what was done up to then is kept.
+    /// When the time is over; the progress until then is saved.
     pub(super) async fn pass(
         &self,
         subject: &Subject,
@@ -107,7 +107,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
     }
 
-    /// Reads objects and replaces those that hold rows of the subject.
+    /// Reads objects and replaces those that contain rows of the subject.
     async fn erase_from(
         &self,
         entries: &[ObjectEntry],
@@ -149,8 +149,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(is_clean)
     }
 
-    /// Names what is erased in a receipt that others go on with, and only then erases it. An object
-    /// that was not replaced, because it is another one by now, is left to the next pass.
+    /// Lists the rows in the receipt first, and only then erases them. An object that changed in
+    /// the meantime is not replaced but left to the next pass.
     async fn replace_all(
         &self,
         changed: Vec<(ObjectEntry, Bytes)>,
@@ -173,12 +173,12 @@ impl<O: ObjectMaintenance> Eraser<O> {
     }
 }
 
-/// Why an object cannot be looked through.
+/// Why an object cannot be processed.
 #[derive(Debug)]
 enum Obstacle {
-    /// It is none of the archive.
+    /// It is not an archive object.
     Object(ParquetError),
-    /// The subject's condition cannot be carried out for a row; the object is as it should be.
+    /// The subject's condition fails for a row; the object itself is valid.
     Condition { event_id: String, reason: String },
 }
 
@@ -199,8 +199,9 @@ impl Obstacle {
     }
 }
 
-/// The object without the subject's rows and the columns that only they had, and their event ids;
-/// `None` if it holds none. Most objects hold none, and their other columns are not looked at.
+/// Returns the object without the subject's rows and the columns that only they had, and their
+/// event ids; `None` if it contains none. Most objects contain none, and their other columns are
+/// not read.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {
@@ -224,7 +225,7 @@ fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String
     Ok(Some((writer.finish()?, erased)))
 }
 
-/// The attributes of the items of an object that are not meant.
+/// Returns the attributes of the items of an object that stay.
 fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, ParquetError> {
     let mut attributes = KeptAttributes::default();
     let mut is_meant = is_meant.iter();
@@ -243,7 +244,7 @@ fn item_of(text: Option<&str>) -> Result<Item, ParquetError> {
         .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))
 }
 
-/// Which rows are of the subject, and the event ids of those.
+/// Returns which rows are the subject's, and their event ids.
 fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), Obstacle> {
     let mut reader = ObjectReader::open_columns(object, &[EVENT_ID, ITEM])?;
     let (mut is_meant, mut erased) = (Vec::new(), Vec::new());

@@ -1,9 +1,9 @@
-//! The receipt of an erasure, and how it is kept.
+//! The receipt of an erasure, and how it is stored.
 //!
-//! It is written anew after every few objects, so it stays small: of an erasure that has a name, rows
-//! and objects that are many go into numbered lists beside it, each of which is written once. A list is
-//! there before the receipt counts it, and one that no receipt counts says nothing: the call that wrote
-//! it died, and the next one writes it again.
+//! It is rewritten after every few objects, so it must stay small. A named erasure with many rows
+//! and objects moves them to numbered lists next to the receipt, each of which is written once. A
+//! list is written before the receipt counts it. A list that no receipt counts has no effect: the
+//! call that wrote it was interrupted, and the next one writes it again.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +19,13 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Rows and objects that a receipt names itself; with more they go into a list. Some 50 KB, so what
-/// is written of a receipt is in proportion to the objects that are read and to the rows.
+/// Rows and objects that the receipt itself lists; more are moved to a list. About 50 KB, so the
+/// bytes written for receipts are proportional to the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
-/// Lists that are read at the same time; most have some 50 KB.
+/// Lists that are read concurrently; most have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
 
-/// What was erased. It names no key, so that it can be kept.
+/// What was erased. It contains no key, so that it can be kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErasureReceipt {
@@ -34,40 +34,40 @@ pub struct ErasureReceipt {
     /// The object that keeps the receipt.
     #[serde(default)]
     pub receipt: String,
-    /// When rows were erased last, in seconds since 1970.
+    /// When rows were last erased, in seconds since 1970.
     pub erased_seconds: u64,
-    /// Each erasure under this name that erased rows, the first one first.
+    /// Each erasure under this name that erased rows, oldest first.
     #[serde(default)]
     pub erasures: Vec<Erasure>,
-    /// Objects that were read; those that were read in several passes count for each.
+    /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
-    /// Objects that held such rows.
+    /// Objects that contained such rows.
     pub objects_replaced: usize,
-    /// Rows that are gone, those that lists name included. A receipt from before there were lists
-    /// does not say it, and names each.
+    /// Erased rows, including those in lists. A receipt from before there were lists does not have
+    /// this number, and lists every row.
     #[serde(default)]
     pub rows: usize,
-    /// Lists that name objects and rows, from 1 to this number.
+    /// Number of lists with objects and rows; they are numbered from 1.
     #[serde(default)]
     pub lists: usize,
-    /// The names of the objects, but for those that lists name.
+    /// The names of the objects, except those in lists.
     #[serde(default)]
     pub objects: BTreeSet<String>,
-    /// The rows that are gone, by their event ids, but for those that lists name.
+    /// The event ids of the erased rows, except those in lists.
     pub event_ids: BTreeSet<String>,
-    /// Earlier contents of the table's objects that a versioned bucket had kept, and that are gone.
+    /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that ended it; the last one found nothing.
+    /// Passes over the table by the call that completed the erasure; the last one found nothing.
     pub passes: usize,
-    /// How far an erasure has got that is not done; `None` when it is.
+    /// The progress of an incomplete erasure; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What is named, in the receipt or in lists.
+    /// What the receipt and its lists name.
     #[serde(skip)]
     pub(super) known: Known,
 }
 
-/// What a receipt and its lists name, and whether its object stands.
+/// What a receipt and its lists name, and whether the receipt's object exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     event_ids: DigestSet,
@@ -75,7 +75,7 @@ pub(super) struct Known {
     stands: bool,
 }
 
-/// What a list beside a receipt names; none names what one before it does.
+/// A list next to a receipt; none names what an earlier one names.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct List {
@@ -83,18 +83,18 @@ pub(super) struct List {
     pub(super) event_ids: BTreeSet<String>,
 }
 
-/// When rows were erased, and how many.
+/// One erasure: when it erased rows, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
     /// When it was done, in seconds since 1970.
     pub seconds: u64,
-    /// The rows that it erased.
+    /// Erased rows.
     pub rows: usize,
 }
 
 impl ErasureReceipt {
-    /// Notes that all is erased by now. Where that is nothing more than before, the receipt goes on
-    /// saying when it was; so it does of one that was written before it had a list.
+    /// Records that the erasure is complete. If nothing was erased since the last one, the receipt
+    /// keeps the earlier time; so does a receipt that was written before there was a list.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
         let rows = self.rows.saturating_sub(known);
@@ -107,7 +107,7 @@ impl ErasureReceipt {
         }
     }
 
-    /// Names an object and the rows that are erased from it, each once.
+    /// Adds an object and the rows that are erased from it, each once.
     pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
         if self.known.objects.insert(digest(object)) {
             self.objects.insert(object.to_owned());
@@ -118,40 +118,41 @@ impl ErasureReceipt {
         self.rows = self.known.event_ids.len();
     }
 
-    /// Knows what is named by the receipt itself.
+    /// Indexes what the receipt itself names.
     fn note_named(&mut self) {
         self.known.objects.extend(self.objects.iter().map(|name| digest(name)));
         self.known.event_ids.extend(self.event_ids.iter().map(|id| digest(id)));
         self.rows = self.known.event_ids.len();
     }
 
-    /// The list of a number, beside the object that keeps the receipt.
+    /// Returns the name of a list next to the receipt's object.
     fn list_name(&self, number: usize) -> String {
         let folder = self.receipt.strip_suffix(".json").unwrap_or(&self.receipt);
         format!("{folder}/{number:06}.json")
     }
 }
 
-/// What the function says of an erasure: the receipt without its lists. They grow with the rows, and
-/// an answer of Lambda has 6 MB, which some 170,000 event ids fill; the object has no such limit.
+/// The function's answer to an erasure: the receipt without its lists. The lists grow with the
+/// rows, and an answer of Lambda is limited to 6 MB, about 170,000 event ids; the object has no
+/// such limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErasureSummary {
     /// The table.
     pub table: String,
-    /// The object that keeps the receipt, which names the objects and the rows.
+    /// The object that keeps the receipt, with the names of the objects and the rows.
     pub receipt: String,
-    /// When rows were erased last, in seconds since 1970.
+    /// When rows were last erased, in seconds since 1970.
     pub erased_seconds: u64,
-    /// Rows that are gone, by this call and by those before it under its name.
+    /// Rows erased by this call and by earlier ones under its name.
     pub rows: usize,
-    /// Objects that were read; those that were read in several passes count for each.
+    /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
-    /// Objects that held such rows.
+    /// Objects that contained such rows.
     pub objects_replaced: usize,
-    /// Earlier contents of the table's objects that a versioned bucket had kept, and that are gone.
+    /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that ended it; the last one found nothing.
+    /// Passes over the table by the call that completed the erasure; the last one found nothing.
     pub passes: usize,
 }
 
@@ -171,7 +172,7 @@ impl From<ErasureReceipt> for ErasureSummary {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// The receipt of an erasure that may have begun before.
+    /// Returns the receipt of an erasure, which an earlier call may have begun.
     pub(super) async fn begun(
         &self,
         name: &str,
@@ -193,7 +194,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(known)
     }
 
-    /// Knows what the lists of a receipt name.
+    /// Indexes what the lists of a receipt name.
     async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let names: Vec<String> =
             (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();
@@ -203,7 +204,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         for name in &names {
             let Some(list) = lists.try_next().await?.flatten() else {
                 return Err(Failure::Fatal(format!(
-                    "the list `{name}` of the receipt `{}` is gone; put it back, or give the erasure another name",
+                    "the list `{name}` of the receipt `{}` is missing; restore it, or use another name for the erasure",
                     receipt.receipt
                 )));
             };
@@ -215,7 +216,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Keeps how far an erasure has got, if it has a name under which somebody can go on.
+    /// Saves an erasure's progress, if it has a name under which it can be resumed.
     pub(super) async fn keep_progress(
         &self,
         progress: &Progress,
@@ -228,8 +229,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         self.keep_receipt(receipt).await
     }
 
-    /// Keeps a receipt: one with a name in its own object, instead of what stood there; others each
-    /// in a new one. This function runs once at a time, so nobody else writes it.
+    /// Writes a receipt: with a name, over the object of that name; otherwise into a new object.
+    /// Only one invocation of this function runs at a time, so there is no concurrent writer.
     pub(super) async fn keep_receipt(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         if receipt.receipt.is_empty() {
             let time = UtcMinute::of_seconds(receipt.erased_seconds)
@@ -239,7 +240,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 "{}table={}/erasure-{time}-{hash:016x}.json",
                 self.receipts_prefix, receipt.table
             );
-            // What stands there with this hash is this very receipt.
+            // An object with this hash in its name is this very receipt.
             let text = Bytes::from(text(receipt)?);
             return self.write(&receipt.receipt, &text, &mut false).await;
         }
@@ -253,23 +254,22 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes what a receipt names into the next list, and names it there alone. The receipt has to be
-    /// kept then.
+    /// Moves the names in a receipt into the next list. The receipt must be written afterwards.
     async fn move_into_list(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let name = receipt.list_name(receipt.lists + 1);
         let list = List {
             objects: std::mem::take(&mut receipt.objects),
             event_ids: std::mem::take(&mut receipt.event_ids),
         };
-        // One that stands there is of a call that died before its receipt counted it.
+        // An existing list is from a call that was interrupted before its receipt counted it.
         self.write(&name, &Bytes::from(text(&list)?), &mut false).await?;
         receipt.lists += 1;
         Ok(())
     }
 
-    /// Writes an object, whether or not it `stands` there; which of the two is found out if it was
-    /// not so. Nobody else writes it: if it changes meanwhile, that is the work of a request before,
-    /// whose answer did not arrive.
+    /// Writes an object; `stands` says whether it exists, and is corrected if that was wrong. There
+    /// is no concurrent writer: a change in between is the effect of an earlier request whose
+    /// answer was lost.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
@@ -292,7 +292,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 return Ok(());
             }
         }
-        Err(Failure::Retry(format!("receipt `{name}` is written by somebody else; ask again")))
+        Err(Failure::Retry(format!(
+            "receipt `{name}` was changed by another writer; repeat the request"
+        )))
     }
 }
 

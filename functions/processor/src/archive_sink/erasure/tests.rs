@@ -1,5 +1,5 @@
-//! Erasure over the object store in memory: it goes on where it died, erases what it first could not
-//! replace, and nothing comes back. What it does beside compaction is tested there.
+//! Erasure over an object store in memory: an interrupted erasure resumes, a failed replacement is
+//! retried, and no erased row reappears. The tests of compaction cover both running together.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +43,8 @@ fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
     assert!(Condition::parse("true) | (true").is_err());
 }
 
-/// Compaction removes parts with rows that are erased later, and an erasure may die after it
-/// replaced an object: the bucket keeps both until an erasure ends.
+/// Compaction removes parts with rows that are erased later, and an erasure may be killed after it
+/// replaced an object: the bucket keeps noncurrent versions of both until an erasure completes.
 #[test]
 fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
     block_on(async {
@@ -72,12 +72,12 @@ fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
     });
 }
 
-/// The name of the object that has this row.
+/// Returns the name of the object that contains this row.
 fn object_with(store: &Store, number: usize) -> String {
     contents(&parts(store))[&event_id(number)][0].0.clone()
 }
 
-/// An object that was not replaced is as old as it was, and no later pass would look at it again.
+/// An object that was not replaced keeps its age, so a later pass would skip it.
 #[test]
 fn what_was_not_replaced_is_erased_by_the_next_pass() {
     block_on(async {
@@ -96,7 +96,8 @@ fn what_was_not_replaced_is_erased_by_the_next_pass() {
     });
 }
 
-/// A receipt that was not replaced because of other requests is replaced by the next one.
+/// A receipt that a conflicting request prevented from being replaced is replaced by the next
+/// attempt.
 #[test]
 fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
     block_on(async {
@@ -113,7 +114,7 @@ fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
     });
 }
 
-/// No call has the time for all objects, and together they have.
+/// No single call has time for all objects; several together have.
 #[test]
 fn an_erasure_with_a_name_goes_on_where_it_ended() {
     block_on(async {
@@ -145,13 +146,13 @@ fn an_erasure_with_a_name_goes_on_where_it_ended() {
         let ids: BTreeSet<_> = (0..PARTS).filter(is_meant).map(event_id).collect();
         assert_eq!((receipt.event_ids, receipt.progress), (ids, None));
         check_each_once(&store, (0..PARTS).filter(|number| !is_meant(number)));
-        // What another subject asks for under the same name, once that is done, begins anew.
+        // Another subject under the same name starts over, because the first erasure is complete.
         let other = eraser(&store).erase("things", &film(4), Some("some"), 60, hour()).await;
         assert!(other.unwrap().event_ids.contains(&event_id(4)));
     });
 }
 
-/// A page of a listing has more objects than a call has the time for.
+/// A page of a listing has more objects than a call has time for.
 #[test]
 fn an_erasure_goes_on_within_a_page_of_a_listing() {
     block_on(async {
@@ -178,17 +179,17 @@ fn an_erasure_goes_on_within_a_page_of_a_listing() {
     });
 }
 
-/// Writes items whose numbers are their events', in one part.
+/// Writes items whose numbers are those of their events, in one part.
 async fn write_items(store: &Store, items: &[&str]) {
     let effects = items.iter().enumerate().map(|(place, item)| {
-        // Numbers of records whose function discovers columns, in one minute.
+        // The number of a record in one minute whose function discovers columns.
         let number = 4 + place;
         (place, effect_of(number, item_from_str(item).unwrap(), None).unwrap())
     });
     sink(store, 5).apply(fold(effects), &Found::default(), hour()).await;
 }
 
-/// The name of an attribute may say as much as its value.
+/// An attribute's name may be as sensitive as its value.
 #[test]
 fn the_names_of_attributes_that_only_erased_rows_had_are_gone() {
     block_on(async {
@@ -219,14 +220,15 @@ fn the_names_of_attributes_that_only_erased_rows_had_are_gone() {
         assert!(!told.contains("hiv_test") && !told.contains("Name"), "{told}");
         assert!(told.contains(r#"\"name_s\":{\"path\":\"name\""#), "{told}");
         assert_eq!(contents(&parts(&store)).into_keys().collect::<Vec<_>>(), [event_id(5)]);
-        // With its last row goes its last name.
+        // The last name is removed with the last row.
         eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
         let (_, object) = parts(&store).into_iter().next().unwrap();
         assert!(!has(&object, "both_s"));
     });
 }
 
-/// Rows are named before they are erased, so what an erasure that died has named may still stand.
+/// Rows are listed before they are erased, so rows that an interrupted erasure listed may still
+/// exist.
 #[test]
 fn a_receipt_names_no_row_of_another_erasure_that_is_not_done() {
     block_on(async {
@@ -245,7 +247,7 @@ fn a_receipt_names_no_row_of_another_erasure_that_is_not_done() {
                 }
                 Err(failure) => {
                     refused += 1;
-                    let expected = "an erasure of other rows has the name `gdpr` and is not done";
+                    let expected = "an unfinished erasure of other rows has the name `gdpr`";
                     assert!(failure.to_string().starts_with(expected), "{failure}");
                     assert!(contents(&parts(&store)).contains_key(&event_id(4)), "{polls}");
                     assert!(erase(5).await.unwrap().event_ids.contains(&event_id(5)));
@@ -260,7 +262,7 @@ fn a_receipt_names_no_row_of_another_erasure_that_is_not_done() {
     });
 }
 
-/// An erasure that has a name goes on after it died, and tells of everything that it erased.
+/// A named erasure resumes after an interruption, and its receipt lists everything that it erased.
 #[test]
 fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
     block_on(async {
@@ -278,7 +280,7 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
             numbers.iter().map(|number| format!("{number:032x}")).collect()
         };
         assert_eq!((first.event_ids, first.objects_replaced), (ids(&[5]), 1));
-        // Found after the first time: late rows of the same subject.
+        // Late rows of the same subject, found by the second call.
         let both = of(r#".id == "k5" or .id == "k7""#);
         let second = erase(&both).await.unwrap();
         assert_eq!(second.event_ids, ids(&[5, 7]));
@@ -288,7 +290,7 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
         check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
         let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
         assert_eq!(receipts.count(), 1);
-        // A condition that cannot be carried out erases nothing, and no object is to blame.
+        // A condition that fails erases nothing, and the objects are not reported as damaged.
         let Err(Failure::Fatal(reason)) = erase(&of(".id | tonumber > 3")).await else {
             panic!("it was carried out")
         };
@@ -302,7 +304,7 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
     });
 }
 
-/// The receipt that stands, and every row that it names, itself and in its lists.
+/// Returns the stored receipt and every row that it names, itself and in its lists.
 fn kept(store: &Store, name: &str) -> (ErasureReceipt, BTreeSet<String>) {
     let objects = store.objects();
     let receipt: ErasureReceipt = serde_json::from_slice(&objects[name]).unwrap();
@@ -317,7 +319,7 @@ fn kept(store: &Store, name: &str) -> (ErasureReceipt, BTreeSet<String>) {
     (receipt, named)
 }
 
-/// Each part has rows of the subject, and after each few of them the receipt is kept.
+/// Each part has rows of the subject, and the receipt is written after every few parts.
 #[test]
 fn what_is_written_of_a_receipt_is_in_proportion_to_its_rows() {
     block_on(async {
@@ -342,13 +344,13 @@ fn what_is_written_of_a_receipt_is_in_proportion_to_its_rows() {
         }
         let lists = store.sent("erasures/table=things/all/");
         assert_eq!(lists.len(), receipt.lists, "each is sent once: {lists:?}");
-        // Asked for again, nothing is named twice.
+        // A repeated request names nothing twice.
         let again = eraser(&store).erase("things", &all, Some("all"), now, hour()).await.unwrap();
         assert_eq!((again.rows, again.lists, again.erasures), (ROWS, receipt.lists, done.erasures));
     });
 }
 
-/// What an old receipt names goes into a list, and more rows are erased under its name.
+/// An old receipt's names move into a list, and more rows are erased under its name.
 #[test]
 fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
     block_on(async {
@@ -376,7 +378,7 @@ fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
             assert!(
                 named.contains(&event_id(5)) || contents(&parts(&store)).contains_key(&event_id(5))
             );
-            // Others ask under this name where they may, and get no row of the one that died.
+            // Other erasures use this name where they may, and get no row of the interrupted one.
             let is_refused = erase(4).await.is_err();
             let done = erase(5).await.unwrap();
             let (receipt, named) = kept(&store, name);
@@ -392,10 +394,10 @@ fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
     });
 }
 
-/// What Lambda takes as an answer. Source: AWS Lambda developer guide, "Lambda quotas".
+/// Size limit of a Lambda response. Source: AWS Lambda developer guide, "Lambda quotas".
 const ANSWER_BYTES_MAX: usize = 6_291_556;
 
-/// The answer of a large erasure counts what its receipt names, also when it is asked for again.
+/// The answer of a large erasure contains counts only, also when the request is repeated.
 #[test]
 fn the_answer_of_a_large_erasure_is_small() {
     block_on(async {
@@ -462,7 +464,7 @@ fn what_is_erased_does_not_come_back() {
     });
 }
 
-/// When rows were erased stays in the receipt, however often somebody asks for what is gone.
+/// The receipt keeps the time of the erasure, however often the request is repeated.
 #[test]
 fn a_receipt_keeps_when_rows_were_erased() {
     block_on(async {
@@ -479,7 +481,7 @@ fn a_receipt_keeps_when_rows_were_erased() {
         let more = erase(4, 700).await;
         let both = [erasure(60, 1), erasure(700, 1)];
         assert_eq!((more.erased_seconds, &more.erasures[..]), (700, &both[..]));
-        // One from before there was a list.
+        // A receipt from before there was a list.
         let (name, mut old) = (more.receipt.clone(), serde_json::to_value(&more).unwrap());
         old.as_object_mut().unwrap().remove("erasures");
         let stands = store.list(&name).await.unwrap().remove(0);

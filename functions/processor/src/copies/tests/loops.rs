@@ -1,9 +1,9 @@
-//! Two deployments that write to the same copies: what goes round between them ends, and what only
-//! meets there does not count.
+//! Two deployments that write the same copies: cycles between them end, and deployments without a
+//! cycle are not affected.
 
 use super::*;
 
-/// A deployment with one rule, which finds the origin of a copy by `key`.
+/// Returns a deployment with one rule, which finds the origin of a copy by `key`.
 fn deployment(tables: &Arc<InMemoryCopies>, name: &str, key: &str, attributes: &str) -> InMemory {
     let rules = parse_and_check(&format!(
         "- {{name: {name}, from: {ORIGINS}, to: {COPIES}, index: by-{key}, key: {{{key}: productID}}, attributes: {{{attributes}}}, on-delete: keep}}"
@@ -14,8 +14,8 @@ fn deployment(tables: &Arc<InMemoryCopies>, name: &str, key: &str, attributes: &
     copies
 }
 
-/// Gives every record to all deployments until none comes any more; gives how many writes of copies
-/// there were.
+/// Delivers every record to all deployments until there are none. Returns the number of writes of
+/// copies.
 async fn settle(deployments: &[InMemory; 2]) -> usize {
     let mut writes = 0;
     for _ in 0..100 {
@@ -25,7 +25,7 @@ async fn settle(deployments: &[InMemory; 2]) -> usize {
         }
         writes += records.iter().filter(|r| r.event_source_arn.contains(COPIES)).count();
         for deployment in deployments {
-            // Each has a table of jobs of its own.
+            // Each has a jobs table of its own.
             let name = &deployment.rule.rules[0].name;
             let is_its = |record: &LambdaRecord| match record.record.keys.get("job") {
                 Some(job) => job.as_str().unwrap().starts_with(&format!("{name}#")),
@@ -38,7 +38,7 @@ async fn settle(deployments: &[InMemory; 2]) -> usize {
     panic!("records make records without end");
 }
 
-/// The self-checks of all deployments: copies that were repaired, and refused.
+/// Runs the self-checks of all deployments. Returns the numbers of repaired and refused copies.
 async fn checked(deployments: &[InMemory; 2]) -> (usize, usize) {
     let deadline = Deadline::after(Duration::from_secs(60));
     let mut sums = (0, 0);
@@ -53,8 +53,8 @@ fn number(number: u64) -> AttributeValue {
     AttributeValue::N(model::Number::from(number))
 }
 
-/// Goal: rules of two deployments that write each other's index keys do not go on for ever, although no
-/// origin ever changes, and no self-check begins that anew; what a user writes is followed all the same.
+/// Rules of two deployments that write each other's index keys end, although no origin ever
+/// changes. No self-check restarts the cycle, and a user's write is still propagated.
 #[tokio::test]
 async fn a_loop_through_index_keys_ends() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -74,7 +74,7 @@ async fn a_loop_through_index_keys_ends() {
         assert_eq!(checked(&deployments).await, (0, 1));
         assert_eq!(settle(&deployments).await, 0);
     }
-    // Its marks are those of the loop, which did not bring what the user writes.
+    // Its marks are those of the cycle, which did not cause the user's write.
     let copy = tables.items(COPIES).remove("a").unwrap();
     let shop = if copy["shop"] == number(1) { 2 } else { 1 };
     tables.set(COPIES, "a", Some(copy.with("shop", number(shop))));
@@ -82,7 +82,7 @@ async fn a_loop_through_index_keys_ends() {
     assert_eq!(tables.items(COPIES)["a"]["productID"], number(3 - shop));
 }
 
-/// Goal: so do rules of two deployments that write the same attribute.
+/// Rules of two deployments that write the same attribute end too.
 #[tokio::test]
 async fn two_that_write_one_attribute_end() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -101,7 +101,7 @@ async fn two_that_write_one_attribute_end() {
     }
 }
 
-/// Goal: deployments that write different attributes of the same copies never stop each other, however
+/// Deployments that write different attributes of the same copies never stop each other, however
 /// often copies move.
 #[tokio::test]
 async fn two_that_only_meet_do_not_count() {
@@ -121,7 +121,7 @@ async fn two_that_only_meet_do_not_count() {
         let copy = tables.items(COPIES).remove("a").unwrap();
         tables.set(COPIES, "a", Some(copy.with("productID", number(id))));
         if round % 3 == 0 {
-            // The records are lost, and the self-checks come to it.
+            // The records are lost; the self-checks find the difference.
             tables.take_records();
             assert_eq!(checked(&deployments).await, (2, 0), "round {round}");
         }
@@ -132,8 +132,8 @@ async fn two_that_only_meet_do_not_count() {
     }
 }
 
-/// Goal: a mark that another deployment left on an origin when it wrote something else stops no look at
-/// a new copy: the job knows how its values came.
+/// A mark that another deployment left on an origin with another attribute does not stop the check
+/// of a new copy: the job knows where its values came from.
 #[tokio::test]
 async fn a_mark_that_did_not_bring_the_value_stops_no_look() {
     let tables = Arc::new(InMemoryCopies::default());

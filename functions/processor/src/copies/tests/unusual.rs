@@ -1,5 +1,5 @@
-//! Unusual copies: of an origin that can have no job, one that is put whole between the two writes that
-//! delete it, those that others marked for the same deletion, and more than are written at once.
+//! Unusual copies: with an origin that cannot have a job, put again between the two writes that
+//! delete them, marked by others for the same deletion, and more than are written at once.
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn a_copy_whose_origin_can_have_no_job_holds_nothing_up() {
     assert_eq!(answer.checked, SelfCheckReport { repaired: 0, ..expected });
 }
 
-/// Goal: a copy that is not written because its value goes round is counted, and so is told.
+/// A copy that is not written because its value cycles is counted and reported.
 #[tokio::test]
 async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
     let tables = with_copies(2, Duration::ZERO);
@@ -37,7 +37,7 @@ async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
     assert_eq!(names(&tables), ["-", "-"]);
 }
 
-/// Goal: however large origins are, a look comes to all copies, and holds few of them at once.
+/// However large origins are, all copies are checked, and few are held at once.
 #[tokio::test]
 async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -55,13 +55,13 @@ async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
     assert_eq!(tables.origins_at_once(), 40);
 }
 
-/// Goal: however large copies are, few bytes of them are held at once.
+/// However large copies are, few bytes of them are held at once.
 #[tokio::test]
 async fn large_copies_are_looked_at_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
-    // Small ones come first, so what is read next is not known to be large.
+    // Small ones come first, so the size of later ones is underestimated.
     for number in 0..200 {
         let key = format!("line-{number:03}");
         let large = "x".repeat(if number < 20 { 10 } else { 390_000 });
@@ -74,7 +74,7 @@ async fn large_copies_are_looked_at_in_several_rounds() {
     assert!((390_000..=8 << 20).contains(&bytes), "{bytes}");
 }
 
-/// Goal: what a throttled self-check has found is looked at.
+/// What a throttled self-check has read is checked.
 #[tokio::test]
 async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
     let tables = with_copies(250, Duration::ZERO);
@@ -92,7 +92,7 @@ async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
     assert_eq!((report.copies, report.repaired, report.postponed), (250, 50, 0));
 }
 
-/// What a mark of a deletion ends with: its values came through no copy.
+/// End of a deletion's mark: its values came through no copy.
 const DELETING: &str = " 0";
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     tables.take_records();
     let begun = begun_deletion(&copies).await;
     let put_whole = async {
-        // The executor comes to the mark in far fewer steps.
+        // The executor reaches the mark in far fewer steps.
         for _ in 0..10_000 {
             let mark = tables.items(COPIES)["line-000"].get("_from_products").cloned();
             if mark.is_some_and(|mark| mark.as_str().is_some_and(|m| m.ends_with(DELETING))) {
@@ -118,7 +118,7 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     };
     let (processed, ()) = tokio::join!(process(&copies, &begun), put_whole);
     processed.unwrap();
-    // The job is done: it had marked the copy, and did not find its mark.
+    // The job is complete: it had marked the copy, and did not find its mark.
     assert!(job(&tables).done);
     assert_eq!(names(&tables), ["Chai"]);
     for _ in 0..10 {
@@ -136,7 +136,7 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     tables.take_records();
     tables.set(ORIGINS, &origin_key(1), None);
     let deleted = tables.take_records();
-    // What the worker left behind that marked one copy and died.
+    // The state after a worker that marked one copy and crashed.
     let effects = copies.rule.decide(&deleted[0], &Found::default()).unwrap();
     let Some(rules::Effect::Origin { origin, state }) = effects.into_iter().next() else {
         panic!("a deletion")
@@ -154,25 +154,25 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     assert!(names(&tables).is_empty());
 }
 
-/// Deletes the origin; gives the record of its job, which was begun.
+/// Deletes the origin; returns the record of its job, which was begun.
 async fn begun_deletion(copies: &InMemory) -> Vec<LambdaRecord> {
     copies.tables.take_records();
     copies.tables.set(ORIGINS, &origin_key(1), None);
     process(copies, &copies.tables.take_records()).await.unwrap();
-    // Its record does the rest, and nobody else.
+    // Only its record continues it.
     assert!(!job(&copies.tables).done);
     copies.tables.take_records()
 }
 
-/// Marks all copies over for the same deletion, once a worker has marked them, as another worker does
-/// that is stopped behind it.
+/// Replaces the marks of all copies for the same deletion, once a worker has set them, as another
+/// worker does that is stopped afterwards.
 async fn mark_over(copies: &InMemory) {
     let origin = Origin { rule: "products".to_owned(), key: origin_key(1) };
     let state = job(&copies.tables).state;
     let rule = &copies.rule.rules[0];
     let other = rules::fan_out::update_of(rule, &origin, &state, u64::MAX - 7);
     let Some(Update::Set { mark, .. }) = other.marking() else { panic!("a deletion") };
-    // The executor comes to the marks in far fewer steps.
+    // The executor reaches the marks in far fewer steps.
     for _ in 0..10_000 {
         let items = copies.tables.items(COPIES);
         let is_marked = |copy: &Item| {
@@ -191,8 +191,8 @@ async fn mark_over(copies: &InMemory) {
     panic!("the copies were not marked");
 }
 
-/// Goal: a job is done only when its copies are deleted, whoever marked them last: the other worker may
-/// have died, and its record finds a job that is done.
+/// A job is complete only when its copies are deleted, whoever marked them last: the other worker
+/// may have crashed, and its record finds a job that is complete.
 #[tokio::test]
 async fn what_another_worker_marked_over_and_left_is_deleted() {
     let tables = with_copies(3, Duration::ZERO);
@@ -206,8 +206,8 @@ async fn what_another_worker_marked_over_and_left_is_deleted() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, 3));
 }
 
-/// Goal: a copy that is put anew once its origin is there again stays, also if another worker, whose
-/// mark was seen on it before, writes that mark once more.
+/// A copy that is put again once its origin exists again stays, even if another worker, whose mark
+/// was read on it before, writes that mark once more.
 #[tokio::test]
 async fn a_copy_that_was_put_anew_is_not_deleted_by_the_mark_of_another() {
     let tables = with_copies(3, Duration::ZERO);
@@ -242,7 +242,7 @@ async fn a_copy_that_was_put_anew_is_not_deleted_by_the_mark_of_another() {
     assert_eq!(names(&tables), ["Chai"; 3]);
 }
 
-/// Goal: while it is not known how copies are marked that could not be deleted, the job stays open.
+/// While the marks of copies that could not be deleted are unknown, the job stays open.
 #[tokio::test]
 async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
     let tables = with_copies(3, Duration::ZERO);
@@ -260,8 +260,8 @@ async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
     assert!(names(&tables).is_empty());
 }
 
-/// Goal: of many copies that others marked, some are deleted in each invocation, however few the table
-/// lets be read: all or nothing would never end where they are many and large.
+/// Of many copies that others marked, each invocation deletes some, however few the table lets be
+/// read. Otherwise many large copies would never be deleted.
 #[tokio::test]
 async fn copies_that_others_marked_are_deleted_a_few_at_a_time() {
     let count = 450;
@@ -286,8 +286,8 @@ async fn copies_that_others_marked_are_deleted_a_few_at_a_time() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, count as u64));
 }
 
-/// Goal: the stream of the origins waits for few copies, and no two workers write the same large page:
-/// the one that has more is left to the job's record.
+/// The stream of the origins waits only for few copies, and no two workers write the same large
+/// page: larger pages are left to the job's record.
 #[tokio::test]
 async fn a_large_first_page_is_left_to_the_record_of_its_job() {
     for (count, expected) in [(COPIES_AT_ONCE, COPIES_AT_ONCE), (COPIES_AT_ONCE + 1, 0)] {

@@ -13,17 +13,17 @@ use crate::tables::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 
 const SLOTS: u32 = 1_000;
 const COUNTERS: usize = 120;
-/// A counter whose total is damaged: one of those that there is no room for.
+/// A counter whose total is damaged: one of those that memory does not allow to load.
 const DAMAGED: &str = "C119";
 
-/// What is held at a time, and the most of that.
+/// The current number, and the maximum so far.
 #[derive(Debug, Default)]
 struct Held {
     now: usize,
     most: usize,
 }
 
-/// Slots that are held until it is dropped, also if nobody waits for the request any more.
+/// Slots that are held until this is dropped, also if the request is cancelled.
 struct Holding<'h>(&'h Mutex<Held>, usize);
 
 impl<'h> Holding<'h> {
@@ -41,7 +41,7 @@ impl Drop for Holding<'_> {
     }
 }
 
-/// Totals that are made when they are read, all of them with every slot.
+/// Totals that are generated when they are read, all of them with every slot.
 #[derive(Debug, Default)]
 struct ManySlots {
     read: Mutex<Held>,
@@ -82,7 +82,7 @@ impl Table for ManySlots {
     }
 }
 
-/// The executor, which notes what is kept of a batch.
+/// The executor, with a record of what is kept of a batch.
 struct Noting(Totals<Arc<ManySlots>>);
 
 impl Executor for Noting {
@@ -96,8 +96,8 @@ impl Executor for Noting {
     }
 }
 
-/// Goal: a batch over any number of counters with a thousand slots each is done in one invocation, and
-/// few slots are held at once. A damaged total that there was no room for is found all the same.
+/// A batch over any number of counters with a thousand slots each is done in one invocation, and
+/// few slots are held at once. A damaged total that was not loaded is found nevertheless.
 #[tokio::test]
 async fn few_slots_are_held_at_once() {
     let (read, kept) = process_all(SLOTS).await;
@@ -105,14 +105,14 @@ async fn few_slots_are_held_at_once() {
     assert!((30_000..=32_000).contains(&kept), "{kept}");
 }
 
-/// Goal: totals that know more slots than counters have now are read a few at a time too.
+/// Totals with more slots than their counters have now are read a few at a time too.
 #[tokio::test]
 async fn totals_may_know_slots_that_are_gone() {
     let (read, _) = process_all(20).await;
     assert!((1_000..=20_000).contains(&read), "{read}");
 }
 
-/// Processes a batch about all counters, of which each has so many slots now; gives how many slots were
+/// Processes a batch about all counters, each with this many slots. Returns how many slots were
 /// read at once, and kept.
 async fn process_all(slot_count: u32) -> (usize, usize) {
     let (table, store) = (Arc::new(ManySlots::default()), Arc::default());

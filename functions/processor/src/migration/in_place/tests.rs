@@ -1,4 +1,4 @@
-//! Changes where an item stands, against a scripted table: what is asked, and what is taken back.
+//! Changes in place, against a scripted table: the requests, and what is reverted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +36,15 @@ fn changes_are_guarded_by_every_attribute() {
     assert!(change.condition.ends_with("attribute_not_exists(#a4)"), "{}", change.condition);
 }
 
-/// What a plan of this kind does with the item `p`, of which a record or the backfill said that it
-/// is not as it should be. Gives the bodies of the requests; and whether something was written.
+/// Runs a plan of this kind on the item `p`, which a record or the backfill reported as different.
+/// Returns the bodies of the requests, and whether something was written.
 async fn settled(kind: &str, program: &str, answers: &[(&str, &str)]) -> (Vec<Value>, bool) {
     let deadline = Deadline::after(Duration::from_secs(60));
     let (bodies, result) = settled_until(deadline, kind, program, answers).await;
     (bodies, result == Ok(1))
 }
 
-/// The same until a deadline.
+/// Calls the same with a deadline.
 async fn settled_until(
     deadline: Deadline,
     kind: &str,
@@ -79,7 +79,7 @@ async fn settled_until(
     (bodies, outcomes[0].result.clone())
 }
 
-/// The names of a request, without their placeholders.
+/// Returns the names of a request, without their placeholders.
 fn names(request: &Value) -> Vec<&str> {
     let names = request["ExpressionAttributeNames"].as_object().unwrap();
     names.values().map(|name| name.as_str().unwrap()).collect()
@@ -130,7 +130,7 @@ async fn what_no_condition_can_name_is_put_back() {
     let late = Deadline::late(Duration::from_secs(59), Duration::from_secs(29));
     let (_, result) = settled_until(late, "purge", program, &[("200 OK", FREE)]).await;
     assert_eq!(result, Err(no_time_for_an_answer()));
-    // What the condition would have removed as well stays removed.
+    // An attribute that the condition would have removed as well stays removed.
     let removed = removed.replace("hold", "n");
     let program = ".tenant == \"7\" and length < 9";
     let answers = [("200 OK", FREE), ("200 OK", removed.as_str())];
@@ -141,7 +141,7 @@ async fn what_no_condition_can_name_is_put_back() {
 async fn a_change_that_met_another_item_is_taken_back() {
     let program = ".state //= (if any(keys[]; . == \"hold\") then \"held\" else \"free\" end)";
     let met = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
-    // While it is taken back, somebody else sets the state.
+    // While it is reverted, another writer sets the state.
     let other = HELD_ITEM.replace("tenant", "state").replace("hold", "a");
     let refused = refused(&other);
     let made = HELD_ITEM.replace("tenant", "state").replace("\"7\"", "\"free\"");

@@ -1,4 +1,4 @@
-//! Batches of a stream over a target table that gives fewer writes than a batch needs.
+//! Batches of a stream over a target table that allows fewer writes than a batch needs.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::object_store::in_memory::InMemoryObjectStore;
 use crate::quarantine::Quarantine;
 use crate::tables::scripted::{endpoint, serve_as};
 
-/// More than are written at the same time.
+/// More records than are written concurrently.
 const RECORDS: usize = 200;
-/// Writes that the table takes in one delivery.
+/// Writes that the table accepts in one delivery.
 const WRITES: usize = 80;
 
 fn migration() -> Arc<Migration> {
@@ -37,7 +37,7 @@ fn migration() -> Arc<Migration> {
     Arc::new(Migration::compile(&plan, Direction::Forward, &schemas).unwrap())
 }
 
-/// The insert of an item whose key does not come in the order of the records.
+/// Returns the insert of an item whose key is not in the order of the records.
 fn record(number: usize) -> String {
     let key = json!({"id": {"S": format!("{:03}", number * 7919 % 1000)}});
     json!({
@@ -55,15 +55,15 @@ fn record(number: usize) -> String {
 #[derive(Default)]
 struct TargetTable {
     items: BTreeMap<String, Value>,
-    /// Writes that it takes yet.
+    /// Writes that it still accepts.
     writes: usize,
-    /// Writes that are throttled yet.
+    /// Writes that it still throttles.
     throttled: usize,
     /// The target whose writes fail.
     broken: Option<String>,
     /// The phase of the migration.
     phase: Phase,
-    /// Entries of what people are told of.
+    /// Entries for operators.
     told: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl TargetTable {
         if self.writes == 0 || self.broken.as_ref() == Some(&key) {
             return failed("InternalServerError", None);
         }
-        // A condition that fails costs as much as a write.
+        // A failed condition costs as much as a write.
         self.writes -= 1;
         if let Some(stands) = self.items.get(&key) {
             return failed("ConditionalCheckFailedException", Some(stands));
@@ -105,7 +105,7 @@ impl TargetTable {
     }
 }
 
-/// Delivers records to a function with this throttling; a write that fails is not tried again.
+/// Delivers records to a function with this throttling; a failed write is not retried.
 async fn deliver(table: &RefCell<TargetTable>, throttling: Throttling, batch: &[String]) -> Report {
     let (listener, client) = endpoint().await;
     let watched = client.config().to_builder().interceptor(throttling.clone()).build();
@@ -127,7 +127,7 @@ async fn deliver(table: &RefCell<TargetTable>, throttling: Throttling, batch: &[
     }
 }
 
-/// The records that a report hands back.
+/// Returns the records that a report leaves for redelivery.
 fn left<'r>(batch: &'r [String], report: &Report) -> &'r [String] {
     let Some(failure) = report.response.batch_item_failures.first() else { return &[] };
     let named = format!(r#""SequenceNumber":"{}""#, failure.item_identifier);
@@ -141,7 +141,7 @@ async fn every_delivery_of_a_batch_that_a_table_cannot_take_gets_further() {
     for expected in [RECORDS - WRITES, RECORDS - 2 * WRITES, 0] {
         table.borrow_mut().writes = WRITES;
         batch = left(batch, &deliver(&table, Throttling::default(), batch).await);
-        // Those that were under way together end in any order.
+        // Concurrent ones end in any order.
         assert!(batch.len().abs_diff(expected) < WRITES_AT_ONCE, "{} {expected}", batch.len());
     }
     assert_eq!(batch.len(), 0);
@@ -174,7 +174,7 @@ async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made
     deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await;
     let mut table = table.into_inner();
     let item = table.items.values_mut().next().unwrap();
-    // A text that sorts before what the record says, and one behind it.
+    // A text that sorts before that of the record, and one after it.
     for value in ["0", "~"] {
         item["id"] = json!({"S": value});
         let stands = item.clone();
@@ -183,7 +183,7 @@ async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made
         let report =
             deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await.summary;
         assert_eq!((report.applied, report.already_applied, report.retried), (0, 1, 0), "{value}");
-        // The first request finds out what stands there, and no other one is made.
+        // The first request returns the current item, and no other one is made.
         assert_eq!(table.borrow().writes, 8, "{value}");
     }
 }

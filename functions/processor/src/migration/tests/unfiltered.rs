@@ -1,10 +1,10 @@
-//! Records of the control table as an event brings them that has not the template's filter.
+//! Records of the control table in an event without the template's filter.
 
 use control::{JournalLine, Tombstone};
 
 use super::*;
 
-/// Goal: what the function notes itself does not invoke it for ever.
+/// The function's own notes do not invoke it in an endless loop.
 #[tokio::test]
 async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
     let task = task_of(&moved_plan(), Work::Backfill, "src", 0);
@@ -49,7 +49,7 @@ async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
         ("200 OK", json!({}))
     });
     let done = async {
-        // From its answer on the function knows what time it is, and so may write notes.
+        // From this answer on the function knows the time, and so may write notes.
         let first = record("other", &json!({"k": {"S": "v"}}));
         for record in [first].into_iter().chain(records).chain([removed, keys_only]) {
             let payload = json!({"Records": [record]}).to_string();

@@ -1,6 +1,4 @@
-//! What became of the rows of a restore, or would become of them, in numbers and in words.
-//!
-//! What becomes of a row is decided elsewhere.
+//! Counts the results of a restore or a dry run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,33 +10,33 @@ use super::newest::{Fate, Kept};
 use client::exit::Exit;
 use client::output::counted;
 
-/// Skipped rows that the answer names at most.
+/// Maximum number of skipped rows in the answer.
 const SKIPPED_NAMED_MAX: usize = 10;
 
-/// What became of the rows; of a dry run, what would.
+/// The results; of a dry run, the predicted ones.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     rows: AtomicU64,
     restored: AtomicU64,
-    /// Of those, the ones where the item of an older row or a tombstone stood.
+    /// How many of them replaced the item of an older row, or a tombstone.
     replaced: AtomicU64,
     kept: AtomicU64,
-    /// Of those, the ones where an item stands that somebody wrote or changed.
+    /// How many of them were kept because another writer wrote or changed the item.
     written: AtomicU64,
     skipped: AtomicU64,
-    /// Rows of a migration's tombstones, which are no items.
+    /// Rows of a migration's tombstones, which are not items.
     tombstones: AtomicU64,
-    /// Event ids of the first ones that were skipped, and why.
+    /// Event ids of the first skipped rows, and the reasons.
     skipped_rows: Mutex<Vec<(String, String)>>,
 }
 
 impl Counts {
-    /// How many rows were selected up to now.
+    /// Returns the number of selected rows so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Counts a row that was selected.
+    /// Counts a selected row.
     pub(super) fn selected(&self) {
         add_one(&self.rows);
     }
@@ -48,7 +46,7 @@ impl Counts {
         add_one(&self.tombstones);
     }
 
-    /// Counts what became of a row.
+    /// Counts the result of a row.
     pub(super) fn add(&self, event_id: &str, fate: Fate) {
         match fate {
             Fate::Restored { replaces } => {
@@ -73,7 +71,7 @@ impl Counts {
         }
     }
 
-    /// The answer, and the exit code. A dry run has restored nothing, and says what it would.
+    /// Returns the answer and the exit code. A dry run reports what would be restored.
     pub(super) fn tell(&self, table: &str, dry_run: bool) -> (String, Exit) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let rows = self.skipped_rows.lock();
@@ -104,7 +102,7 @@ impl Counts {
         (answer.to_string(), code)
     }
 
-    /// What a dry run has found, for a person.
+    /// Describes the results of a dry run.
     pub(super) fn foretold(&self, table: &str) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let rows = |number: u64| counted(number, "row", "rows");
@@ -119,10 +117,13 @@ impl Counts {
         }
         let written = count(&self.written);
         for (number, why) in [
-            (count(&self.kept) - written, "not put, as the item of the same or a newer row stays"),
-            (written, "not put, as somebody wrote or changed the item there"),
-            (count(&self.skipped), "skipped, as `skipped_rows` says"),
-            (count(&self.tombstones), "no item but the tombstone of a migration"),
+            (
+                count(&self.kept) - written,
+                "not put, because the item is from the same or a newer row",
+            ),
+            (written, "not put, because another writer wrote or changed the item"),
+            (count(&self.skipped), "skipped; `skipped_rows` has the reasons"),
+            (count(&self.tombstones), "tombstones of a migration, which are not items"),
         ] {
             if number > 0 {
                 said.push_str(&format!("; {} {why}", rows(number)));
@@ -150,11 +151,11 @@ mod tests {
             (vec![put(false)], "1 row: 1 item would be put into `t`; nothing was written"),
             (
                 vec![put(true), put(false), Fate::Kept(Kept::Newer)],
-                "3 rows: 2 items would be put into `t`, 1 in place of an older row's item or a tombstone; 1 row not put, as the item of the same or a newer row stays; nothing was written",
+                "3 rows: 2 items would be put into `t`, 1 in place of an older row's item or a tombstone; 1 row not put, because the item is from the same or a newer row; nothing was written",
             ),
             (
                 vec![Fate::Kept(Kept::Written), Fate::Kept(Kept::Written), skipped()],
-                "3 rows: 0 items would be put into `t`; 2 rows not put, as somebody wrote or changed the item there; 1 row skipped, as `skipped_rows` says; nothing was written",
+                "3 rows: 0 items would be put into `t`; 2 rows not put, because another writer wrote or changed the item; 1 row skipped; `skipped_rows` has the reasons; nothing was written",
             ),
         ] {
             let counts = Counts::default();

@@ -1,9 +1,8 @@
-//! What a restore would do: each row against the table as it is now, and against the rows that would
-//! have been put before it.
+//! Predicts a restore: compares each row with the table, and with the rows that would be put before
+//! it.
 //!
-//! The table is read, and nothing is written. What others write between this and the restore is not
-//! foreseen, nor is that an older row's item has too many attributes to be compared if this very
-//! restore would have put it.
+//! It only reads. It cannot predict concurrent writes, nor that an item which this restore itself
+//! would put has too many attributes for a condition.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +21,15 @@ use super::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::sdk_error::error_text;
 
-/// The rows that would have been put, each by a hash of its key with its place in time: some hundred
-/// bytes for each key, however large its item is.
+/// The rows that would be put: a hash of the key and the position in time, some hundred bytes per
+/// key.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
     planned: Mutex<BTreeMap<u128, String>>,
 }
 
 impl DryRun {
-    /// What would become of a row, whose item is as it would be put.
+    /// Predicts the result of a row. `item` is the item that would be put.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -69,7 +68,7 @@ impl DryRun {
         }
     }
 
-    /// What becomes of a row whose key has another one that would be put; `None` if it has none.
+    /// Returns the result of a row whose key has another planned row; `None` if it has none.
     fn beside_planned(&self, hash: u128, stamp: &str) -> Option<Fate> {
         let mut planned = self.planned.lock();
         let known = planned.get_mut(&hash)?;
@@ -86,12 +85,12 @@ impl DryRun {
     }
 }
 
-/// Why DynamoDB would not take an item, as far as the item and the table's definitions tell it. A
-/// key of another type it tells itself when it is asked for the item.
+/// Returns why DynamoDB would reject an item, as far as the item and the table's definitions show
+/// it. A key of a wrong type is reported when the item is read.
 fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
     if item.size() > ITEM_BYTES_MAX {
         return Some(format!(
-            "the item has {} bytes with its mark, and at most {ITEM_BYTES_MAX} fit into a table",
+            "the item has {} bytes with its mark, more than the limit of {ITEM_BYTES_MAX}",
             item.size()
         ));
     }
@@ -100,18 +99,18 @@ fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
         let value = item.get(name)?;
         let (is, must) = (value.attribute_type().descriptor(), definition.attribute_type());
         if is != must.as_str() {
-            return Some(format!("`{name}` is of type {is}, and a key of the table has {must}"));
+            return Some(format!("`{name}` is of type {is}, but a key of the table needs {must}"));
         }
         let is_empty = match value {
             AttributeValue::S(text) => text.is_empty(),
             AttributeValue::B(bytes) => bytes.is_empty(),
             _ => false,
         };
-        is_empty.then(|| format!("`{name}` is empty, which no key of a table can be"))
+        is_empty.then(|| format!("`{name}` is empty, which a key attribute must not be"))
     })
 }
 
-/// The item that stands in the table under a key, or why it can have none.
+/// Reads the item under a key, or returns why there can be none.
 async fn live(target: &Target, key: &Item) -> Result<Result<Option<Item>, String>, String> {
     let failed = |reason: &dyn std::fmt::Display| {
         format!("cannot read an item of `{}`: {reason}", target.table)

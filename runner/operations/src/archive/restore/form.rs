@@ -1,66 +1,66 @@
-//! What an archived item is when it is put back: its key as it was, and everything else but the time
-//! to live and what others marked it with.
+//! Converts an archived item into the item to put: its key is unchanged, its time to live is
+//! removed or replaced, and marks are removed.
 //!
-//! Nothing is put here, and which rows are restored is not known.
+//! It does not select or put rows.
 
 use model::{AttributeValue, Item};
 use rules::archive::restored::{RESTORED, stamp_of};
 use rules::marks::without_marks;
 use rules::migration::is_bare_tombstone_of;
 
-/// How the items of a table are put back.
+/// How the items of a table are restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
-    /// The names of the key attributes, that of the partition key first.
+    /// The names of the key attributes, partition key first.
     pub(super) keys: Vec<String>,
-    /// The attribute that TTL goes by.
+    /// The TTL attribute.
     pub(super) ttl_attribute: Option<String>,
     /// The new time to live, in seconds since 1970; `None` for none.
     pub(super) expires_at: Option<i64>,
 }
 
-/// What an archived item becomes.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Formed {
-    /// An item to put.
+    /// The item to put.
     Item(Item),
-    /// Nothing: it was the tombstone of a migration.
+    /// Nothing to put: the row is a tombstone of a migration.
     Tombstone,
-    /// It cannot be put, and why.
+    /// The item cannot be put; the reason.
     Refused(String),
 }
 
 impl Form {
-    /// Whether this is a key attribute.
+    /// Returns true for a key attribute.
     pub(super) fn is_key(&self, name: &str) -> bool {
         self.keys.iter().any(|key| key == name)
     }
 
-    /// The partition key's name.
+    /// Returns the partition key's name.
     pub(super) fn partition_key(&self) -> &str {
         self.keys.first().map_or("", String::as_str)
     }
 
-    /// The attribute whose value is taken off or renewed: that of TTL, unless it is a part of the
-    /// key, which with another time would be that of another item.
+    /// Returns the TTL attribute if it is removed or replaced; `None` if it is part of the key,
+    /// where a new time would make another item.
     pub(super) fn changed_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| !self.is_key(name))
     }
 
-    /// The attribute that TTL goes by, if it is restored as it was.
+    /// Returns the TTL attribute if it is kept.
     pub(super) fn kept_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| self.is_key(name))
     }
 
-    /// What is put for an archived item.
+    /// Converts an archived item.
     pub(super) fn of(&self, item: &Item) -> Formed {
         if is_bare_tombstone_of(item, |name| self.is_key(name)) {
             return Formed::Tombstone;
         }
-        // One that was restored and changed before it expired again has the mark of that time.
+        // An item that was restored, changed, and expired again has the mark of that time.
         if item.contains_key(RESTORED) && stamp_of(item).is_none() {
             return Formed::Refused(format!(
-                "the item has an attribute `{RESTORED}` of its own, whose place the mark of a restored item takes; read it from the archive's `_item` and put it under another name"
+                "the item has its own attribute `{RESTORED}`, which the mark of restored items would overwrite; read the item from `_item` in the archive and put it with another attribute name"
             ));
         }
         let mut item = without_marks(item);

@@ -1,7 +1,7 @@
-//! Whether archived items are the same items in the table that they are put into.
+//! Checks that archived items stay distinct in the table into which they are restored.
 //!
-//! A table with another key would make one item of several, or take none of them. That is found before
-//! anything is written; what a single row lacks is told of that row.
+//! A table with another key would merge items, or reject them. This is found before anything is
+//! written; what a single row lacks is reported for that row.
 
 use aws_sdk_dynamodb::Client;
 use jiff::Timestamp;
@@ -14,11 +14,11 @@ use super::super::source::{Part, Source};
 use super::{Target, part_key};
 use client::table_description::key_attributes;
 
-/// The attributes of a key with their types, the partition key first.
+/// The key attributes with their types, partition key first.
 type Key = [(String, KeyAttributeType)];
 
-/// Checks the key of another table than the archived one: against that of the archived one, or, where
-/// that is gone or was made anew since, against the items in the parts that are wanted.
+/// Checks the key of another table than the archived one: against that of the archived table, or
+/// against the items in the selected parts if the archived table is gone or was re-created.
 ///
 /// # Errors
 /// Both keys, and what to do instead.
@@ -49,7 +49,7 @@ pub(super) async fn check(
                     None => return Ok(()),
                 },
                 Before::UpTo(condition) => format!(
-                    "{other}: what was deleted since `{archived}` was made has another key; leave it out with --where \"{condition}\""
+                    "{other}: items deleted since `{archived}` was created have another key; exclude them with --where \"{condition}\""
                 ),
                 Before::None => other,
             }
@@ -60,25 +60,25 @@ pub(super) async fn check(
                 None => return Ok(()),
             }
         }
-        Err(_) => format!("{of}, and no wanted archived item of `{archived}` has such a key"),
+        Err(_) => format!("{of}, and no selected archived item of `{archived}` has such a key"),
     };
     Err(format!(
-        "cannot restore into table `{table}`: {wrong}; nothing was written. Restore into a table with the key that the items had, and give them another one with a migration (`weir migrate`)"
+        "cannot restore into table `{table}`: {wrong}; nothing was written. Restore into a table with the items' own key, then change the key with a migration (`weir migrate`)"
     ))
 }
 
-/// Which of the wanted items are from before a table was made.
+/// Which of the selected items are from before a table was created.
 enum Before {
     /// All that have the key.
     All,
-    /// Those that a condition takes; of the others several may become one.
+    /// Those that match a condition; others may be merged.
     UpTo(String),
     /// None that has the key.
     None,
 }
 
-/// What is wanted of the table that had the archived one's name before: its key says nothing of that.
-/// Of what is archived no more is read than up to the day on which the table was made.
+/// Finds the selected items of an earlier table with the archived table's name, whose key may
+/// differ. It reads only parts up to the day on which the current table was created.
 async fn from_before(
     key: &Key,
     source: &Source,
@@ -102,7 +102,7 @@ async fn from_before(
     })
 }
 
-/// Whether both tell the same items apart, whichever attribute is the partition key.
+/// Returns true if both keys distinguish the same items, whichever attribute is the partition key.
 fn is_same(one: &Key, other: &Key) -> bool {
     one.len() == other.len() && one.iter().all(|attribute| other.contains(attribute))
 }
@@ -112,20 +112,20 @@ fn words(key: &Key) -> String {
     words.collect::<Vec<_>>().join(" and ")
 }
 
-/// When a table was made, in milliseconds of its store; `None` where that is not known.
+/// Returns the creation time of a table in milliseconds by its store's clock; `None` if unknown.
 async fn made_at(client: &Client, table: &str) -> Option<i64> {
     let described = client.describe_table().table_name(table).send().await.ok()?.table?;
-    // Times of deletes have whole seconds.
+    // Times of deletes are whole seconds.
     Some(described.creation_date_time?.secs().saturating_mul(1_000))
 }
 
-/// Whether a row is of a delete before a time.
+/// Returns true if the row's delete was before a time.
 fn is_before(row: &Row, millis: i64) -> bool {
     matches!(row.get("_deleted_at"), Cell::Time(at) if *at < millis)
 }
 
-/// Whether one of the items that are meant has such a key; `None` if there is no such item at all. The
-/// first one ends it, so only what is refused is read as a whole.
+/// Returns whether a selected item has such a key; `None` if no item is selected. It stops at the
+/// first one, so only a refused restore reads all.
 async fn has_item_with(
     key: &Key,
     source: &Source,
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// With the archived table, and without it, as it is after a migration.
+    /// With the archived table, and without it, as after a migration.
     #[tokio::test]
     async fn a_table_with_another_key_is_refused_before_anything_is_written() {
         let folder = super::super::super::tests::archive();
@@ -176,7 +176,7 @@ mod tests {
                 ("by_text", "its key is `title` (S) and `year` (S)"),
             ] {
                 let other = if is_gone {
-                    "no wanted archived item of `movies` has such a key"
+                    "no selected archived item of `movies` has such a key"
                 } else {
                     "that of `movies` is `title` (S) and `year` (N)"
                 };
@@ -222,13 +222,14 @@ mod tests {
         assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
         let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err();
         assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
-        // What is deleted from now on has the key of today's table, whatever attributes it has beside.
+        // Deletes from now on have the key of the current table, whatever other attributes they
+        // have.
         let days = folder.path().join("bucket/archive/table=movies");
         std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();
         let part = days.join("dt=1970-01-01/part-1.parquet");
         std::fs::copy(part, days.join("dt=9000-01-01/part-9.parquet")).unwrap();
         let refused = run(&source, &store, &["--into", "movies_old"]).await.unwrap_err();
-        assert!(refused.contains("leave it out with --where \"dt <= '"), "{refused}");
+        assert!(refused.contains("exclude them with --where \"dt <= '"), "{refused}");
         let old = ["--into", "movies_old", "--dt", "1970-01-01"];
         assert_eq!(run(&source, &store, &old).await.unwrap()["skipped"], json!(1));
     }

@@ -1,9 +1,9 @@
-//! The newest row of a key stays, in whatever order rows are put, several of one key at once.
+//! Keeps the newest row of a key, in any order of puts, even concurrent ones of one key.
 //!
-//! A row is put if the table has no item of its key, or a migration's tombstone, or one that was
-//! restored from an older row of the same archive and not touched otherwise; each time on the
-//! condition that it still is what was seen. What stands there when the condition fails is looked at
-//! again. An item that somebody wrote meanwhile is never replaced. Nothing is put here.
+//! A row is put if the table has no item of its key, has a migration's tombstone, or has an
+//! unchanged item that was restored from an older row of the same archive. The put's condition is
+//! that this has not changed; if it fails, the row is compared with the new item. An item that
+//! another writer wrote is never replaced.
 
 use model::Item;
 use rules::archive::restored::{self, Origin};
@@ -12,58 +12,58 @@ use rules::migration::is_bare_tombstone_of;
 use super::PUTS_AT_ONCE;
 use super::form::Form;
 
-/// Looks at a key at most. Each but the first follows a put of another row; those of one batch are
-/// as many as are under way, and whoever writes the same restored item more often than that is not
-/// this command.
+/// Maximum number of comparisons for a row. Each one after the first follows a put of another row;
+/// a batch has as many as run concurrently, and more frequent writes of the item are not from this
+/// command.
 const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 
-/// What became of one put.
+/// The result of one put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It was made.
+    /// The put succeeded.
     Put,
-    /// Another item stood there; `None` if none does, or if it is not told.
+    /// Another item exists; `None` if there is none, or the store did not return it.
     Stands(Option<Item>),
-    /// DynamoDB does not take the item, and why.
+    /// DynamoDB rejects the item; the reason.
     Refused(String),
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is in the table.
+    /// It was restored.
     Restored {
-        /// Whether the item of an older row stood there, or a tombstone.
+        /// Whether it replaced the item of an older row, or a tombstone.
         replaces: bool,
     },
-    /// The table keeps what it has.
+    /// The existing item was kept.
     Kept(Kept),
-    /// It cannot be put.
+    /// It could not be put; the reason.
     Skipped(String),
 }
 
-/// Why the table keeps what it has.
+/// Why an existing item is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     /// It was restored from the same row or a newer one.
     Newer,
-    /// Somebody wrote or changed it, or it was restored from another table's archive.
+    /// Another writer wrote or changed it, or it was restored from another table's archive.
     Written,
 }
 
-/// Whether a row is put where something stands, or nothing.
+/// Whether a row replaces what the table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is.
+    /// It does.
     Put,
-    /// What stands there stays.
+    /// The existing item is kept.
     Keep(Kept),
 }
 
-/// Puts a row by `attempt`, which is told what must stand there: nothing, or this item.
+/// Puts a row with `attempt`, whose argument is the expected current item, or `None`.
 ///
 /// # Errors
-/// When an attempt fails, or others put rows of the key all the time.
+/// When an attempt fails, or the item changes at every attempt.
 pub(super) async fn put_newest(
     origin: Origin<'_>,
     form: &Form,
@@ -78,20 +78,20 @@ pub(super) async fn put_newest(
                 Verdict::Put => live = Some(item),
                 Verdict::Keep(kept) => return Ok(Fate::Kept(kept)),
             },
-            // It was deleted between a look and the put.
+            // It was deleted between the read and the put.
             Attempt::Stands(None) if live.is_some() => live = None,
             Attempt::Stands(None) => return Ok(Fate::Kept(Kept::Written)),
         }
     }
     Err(format!(
-        "the item of event `{}` changed at each of {LOOKS_MAX} looks; end the other restore, and run the command again",
+        "the item of event `{}` changed at each of {LOOKS_MAX} attempts; stop the other restore, and run the command again",
         origin.event_id
     ))
 }
 
-/// Whether a row is put where `live` stands: where nothing does, a tombstone, which readers take for
-/// nothing, or an item that still is as it was restored from an older row of the same archive. An
-/// update that somebody made where a tombstone stood is an item.
+/// Decides whether a row replaces `live`: if there is no item, a tombstone (which readers treat as
+/// none), or an unchanged item restored from an older row of the same archive. A tombstone that
+/// another writer updated is an item.
 pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> Verdict {
     let Some(live) = live else { return Verdict::Put };
     let is_key = |name: &str| form.is_key(name);
@@ -133,7 +133,7 @@ mod tests {
         item.with(RESTORED, mark)
     }
 
-    /// Puts rows of one key at the same time; `waits` says how long each put is under way.
+    /// Puts rows of one key concurrently; `waits` are the durations of the puts.
     async fn put_all(
         cell: &RefCell<Option<Item>>,
         numbers: &[usize],

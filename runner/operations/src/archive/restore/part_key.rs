@@ -1,9 +1,8 @@
-//! Whether archived items that were two stay two in a table with another key than theirs, where the
-//! table that they were deleted from does not say any more which that was.
+//! Checks that distinct archived items stay distinct under another key, if their table is gone.
 //!
-//! A part of the archive has the columns of the key attributes first, in the order of their names, and
-//! does not say how many these are: the second column may be a declared one. It is not of the key where
-//! an item lacks its attribute. What an item lacks of the other table's key is told of its row alone.
+//! A part has the columns of the key attributes first, ordered by name, but not their number: the
+//! second column may be a declared one. It is not of the key if an item lacks its attribute. What
+//! an item lacks of the other table's key is reported for its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +16,19 @@ use super::super::reading::{READS_AT_ONCE, while_parts_change};
 use super::super::schema::told_columns;
 use super::super::source::{Part, Source};
 
-/// The key that items are to have, the partition key first.
+/// The key of the other table, partition key first.
 type Key = [(String, KeyAttributeType)];
 
-/// The attributes of the key of the items in a part, as far as it tells them.
+/// The key attributes of the items in a part, as far as the part shows them.
 #[derive(Debug, PartialEq, Eq)]
 struct PartKey {
     first: String,
-    /// One that may be of the key.
+    /// The second column, which may belong to the key.
     second: Option<String>,
 }
 
 impl PartKey {
-    /// None if the part does not tell it.
+    /// Returns `None` if the part does not show it.
     fn of(footer: &ArrowReaderMetadata) -> Option<Self> {
         let told = told_columns(footer);
         let mut columns = footer.schema().fields().iter().map(|field| field.name().as_str());
@@ -37,7 +36,7 @@ impl PartKey {
         Self::of_columns(first, second, &told)
     }
 
-    /// The same of the first two columns, with the path and the type of each column that has them.
+    /// Does the same for the first two columns, with the path and type of each column.
     fn of_columns(
         first: &str,
         second: Option<&str>,
@@ -54,23 +53,25 @@ impl PartKey {
         Some(Self { first: first.clone(), second })
     }
 
-    /// Whether items with such a key are as many with another one: all of it is in that.
+    /// Returns true if distinct items stay distinct under the other key: it contains all of this
+    /// key.
     fn is_within(&self, key: &Key) -> bool {
         let has = |wanted: &String| key.iter().any(|(name, _)| name == wanted);
         has(&self.first) && self.second.as_ref().is_none_or(has)
     }
 
-    /// Whether they are certainly not: a part of it is not in that.
+    /// Returns true if they certainly do not: the other key lacks an attribute of this key.
     fn is_without(&self, key: &Key) -> bool {
         !key.iter().any(|(name, _)| *name == self.first)
     }
 }
 
-/// Why some of the items in the parts that are wanted may become one under another key; none if each
-/// stays one. `is_whole` if somebody says that the key has all attributes that the items' own had.
+/// Returns why some items in the selected parts may be merged under another key; `None` if they
+/// stay distinct. `is_whole` is the operator's assertion that the key has all attributes of the
+/// items' own.
 ///
 /// # Errors
-/// A part that cannot be read.
+/// When a part cannot be read.
 pub(super) async fn joined(
     source: &Source,
     wanted: &[Part],
@@ -112,7 +113,8 @@ async fn joined_in(
     Ok(None)
 }
 
-/// Whether items of a part have the other key, and nothing says that it is all of their own.
+/// Returns true if items of a part have the other key, and nothing shows that their own has no more
+/// attributes.
 async fn are_joined(
     source: &Source,
     part: &Part,
@@ -140,7 +142,7 @@ async fn are_joined(
     Ok(has_key)
 }
 
-/// Whether an item has the attributes of a key with their types.
+/// Returns true if an item has the attributes of a key with their types.
 pub(super) fn has(item: &Item, key: &Key) -> bool {
     key.iter().all(|(name, key_type)| {
         item.get(name).map(|value| value.attribute_type()) == Some(key_type.attribute_type())
@@ -151,10 +153,10 @@ fn told(PartKey { first, second }: &PartKey, key: &Key) -> String {
     let second = second.as_deref().unwrap_or_default();
     match key.iter().any(|(name, _)| name == first) {
         false => {
-            format!("`{first}`, which is not in it, was in the key of archived items that have it")
+            format!("it lacks `{first}`, which was in the key of archived items")
         }
         true => format!(
-            "the archive does not say whether `{second}` was in the key of its items as well: those that differ in that alone would become one. If it was not, say --whole-key"
+            "the archive does not show whether `{second}` was in the key of its items too: items that differ only in it would be merged. If it was not, add --whole-key"
         ),
     }
 }
@@ -179,7 +181,8 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// An archive with the columns `title` and `year`, and one item that has only the first one.
+    /// Returns an archive with the columns `title` and `year`, and one item that has only the first
+    /// one.
     fn archive_without_year() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
@@ -221,8 +224,8 @@ mod tests {
         request.send().await.unwrap();
     }
 
-    /// Goal: where the archived table is gone, a key that is a part of the old one does not make one item
-    /// of several.
+    /// Goal: if the archived table is gone, a key that is only part of the old one does not merge
+    /// items.
     #[tokio::test]
     async fn a_part_of_the_old_key_is_refused_where_the_archived_table_is_gone() {
         let folder = archive();
@@ -231,8 +234,8 @@ mod tests {
         table_by(&store, "title", ScalarAttributeType::S).await;
         table_by(&store, "year", ScalarAttributeType::N).await;
         for (into, words) in [
-            ("by_title", "does not say whether `year` was in the key of its items as well"),
-            ("by_year", "`title`, which is not in it, was in the key of archived items"),
+            ("by_title", "does not show whether `year` was in the key of its items too"),
+            ("by_year", "it lacks `title`, which was in the key of archived items"),
         ] {
             for flags in [&["--into", into][..], &["--into", into, "--dry-run"]] {
                 let refused = run(&source, &store, flags).await.unwrap_err();
@@ -241,9 +244,9 @@ mod tests {
             let scanned = store.client.scan().table_name(into).send().await.unwrap();
             assert_eq!(scanned.count(), 0);
         }
-        // Whoever knows it says so, but not against what the archive says.
+        // The operator may assert it, but not against what the archive shows.
         let refused = run(&source, &store, &["--into", "by_year", "--whole-key"]).await;
-        assert!(refused.unwrap_err().contains("`title`, which is not in it"));
+        assert!(refused.unwrap_err().contains("it lacks `title`"));
         let answer = run(&source, &store, &["--into", "by_title", "--whole-key"]).await.unwrap();
         assert_eq!(answer["restored"], json!(3), "{answer}");
     }
@@ -271,7 +274,7 @@ mod tests {
         let told = BTreeMap::from(told);
         for (first, second, expected) in [
             ("title", Some("year"), Some(("title", Some("year")))),
-            // Keys stand in the order of their names, and nothing that was discovered is one.
+            // Keys are ordered by name, and discovered columns are never keys.
             ("year", Some("rating"), Some(("year", None))),
             ("title", Some("price_n"), Some(("title", None))),
             ("title", Some("_item"), Some(("title", None))),

@@ -1,8 +1,8 @@
-//! The rows of one part that are restored, the newest of each key before the others.
+//! Iterates over the selected rows of one part, with the newest row of each key first.
 //!
-//! Parts are read from the newest to the oldest, and of one part the newest row of each key is put
-//! first. Rows can be put in any order, but an older one that stands may be too wide to be compared,
-//! and so to be replaced; the newest is put where nothing stands yet. Nothing is put here.
+//! Parts are read newest first. Rows can be put in any order, but an older item in the table may
+//! have too many attributes to be compared and replaced, so the newest row is put first. Nothing is
+//! put here.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::super::source::{Content, Part};
 use super::form::{Form, Formed};
 use super::selection::Selection;
 
-/// A row that was selected, and its item.
+/// A selected row and its item.
 pub(super) type Selected = (Row, Item);
 
-/// The rows of a part that are selected, some at a time.
+/// Returns the selected rows of a part, in batches.
 ///
 /// # Errors
-/// A part that cannot be read.
+/// When the part cannot be read.
 pub(super) fn selected<'a>(
     part: &'a Part,
     content: &Content,
@@ -39,7 +39,8 @@ pub(super) fn selected<'a>(
     }))
 }
 
-/// The place of a row in time. Text order is time order, also across streams: labels are times.
+/// Returns the position of a row in time. Text order is time order, even across streams, whose
+/// labels are times.
 pub(super) fn stamp_of(row: &Row) -> String {
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default();
     format!("{label}#{}", row.text("_sequence_number"))
@@ -53,10 +54,10 @@ pub(super) struct Newest {
 }
 
 impl Newest {
-    /// Looks through the rows of a part.
+    /// Reads the rows of a part.
     ///
     /// # Errors
-    /// A part that cannot be read.
+    /// When the part cannot be read.
     pub(super) fn of(
         part: &Part,
         content: &Content,
@@ -78,19 +79,20 @@ impl Newest {
         Ok(newest)
     }
 
-    /// Whether no row of the key in the part is newer than this one. What is not put has no key.
+    /// Returns true if no row of the key in the part is newer than this one. A row that cannot be
+    /// put has no key.
     pub(super) fn has(&self, row: &Row, item: &Item, form: &Form) -> bool {
         let key = key_of(form, item);
         key.and_then(|key| self.stamps.get(&key)).is_none_or(|stamp| *stamp == stamp_of(row))
     }
 
-    /// Whether a key has several rows in the part.
+    /// Returns true if a key has several rows in the part.
     pub(super) fn has_older(&self) -> bool {
         self.has_older
     }
 }
 
-/// The key of the item that is put for an archived one, as text.
+/// Returns the key of the item that is put for an archived one, as text.
 fn key_of(form: &Form, item: &Item) -> Option<String> {
     let Formed::Item(mut key) = form.of(item) else { return None };
     key.retain(|name, _| form.is_key(name));

@@ -1,4 +1,4 @@
-//! Which rows are restored. What becomes of them is not known here.
+//! Selects the rows of the archive that are restored.
 
 use model::{AttributeValue, Item, json};
 
@@ -6,7 +6,7 @@ use super::super::cell::{Row, parse_time};
 use super::super::condition::{Condition, are_met_by};
 use super::RestoreArguments;
 
-/// What a row has to be.
+/// The conditions that a row must meet.
 pub(super) struct Selection<'s> {
     conditions: &'s [Condition],
     key: Option<Item>,
@@ -16,10 +16,10 @@ pub(super) struct Selection<'s> {
 }
 
 impl<'s> Selection<'s> {
-    /// Reads what was asked for.
+    /// Parses the flags.
     ///
     /// # Errors
-    /// What is wrong with it, or that nothing was asked for.
+    /// When a flag is wrong, or nothing is selected.
     pub(super) fn read(
         conditions: &'s [Condition],
         arguments: &RestoreArguments,
@@ -30,7 +30,7 @@ impl<'s> Selection<'s> {
             || arguments.dt.is_some()
             || arguments.as_of.is_some();
         if !selects && !arguments.all {
-            return Err("say what to restore with --key, --where, --begins-with, --dt or --as-of, or restore everything with --all".to_owned());
+            return Err("no rows are selected: use --key, --where, --begins-with, --dt or --as-of, or --all to restore everything".to_owned());
         }
         Ok(Self {
             conditions,
@@ -40,10 +40,10 @@ impl<'s> Selection<'s> {
         })
     }
 
-    /// The item of a row that is restored; `None` of any other row.
+    /// Returns the item of a selected row; `None` for any other row.
     ///
     /// # Errors
-    /// An item that cannot be read.
+    /// When an item cannot be read.
     pub(super) fn item_of(&self, row: &Row) -> Result<Option<Item>, String> {
         if self.as_of.is_some_and(|as_of| row.deleted_at() > as_of)
             || !are_met_by(self.conditions, row)?
@@ -77,6 +77,8 @@ fn parse_begins_with(text: &str) -> Result<BeginsWith, String> {
         Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
             Ok(BeginsWith { attribute: attribute.to_owned(), text: text.to_owned() })
         }
-        _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")),
+        _ => Err(format!(
+            "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
+        )),
     }
 }

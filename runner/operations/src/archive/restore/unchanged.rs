@@ -1,15 +1,15 @@
-//! The condition of a put that an item still is as it was seen.
+//! Builds the condition of a put that the current item has not changed since it was read.
 //!
-//! Every attribute that was seen is compared, and what the put would replace must not have come
-//! meanwhile. An attribute that came and that the put does not have either is not noticed: no
-//! condition says "no other attribute".
+//! It compares every attribute that was read, and checks that attributes which the put adds are
+//! still absent. An attribute that another writer added and the put lacks is not noticed, because
+//! no condition expresses "no other attribute".
 
 use model::{AttributeValue, Item};
 
-/// Attributes that a condition can compare: each but the first takes two of the 300 operators that
-/// an expression may have. Source: DynamoDB developer guide, "Constraints", expressions.
+/// Maximum number of compared attributes: each but the first takes two of the 300 operators that an
+/// expression may have. Source: DynamoDB developer guide, "Constraints", expressions.
 const COMPARED_ATTRIBUTES_MAX: usize = 150;
-/// Bytes of an expression at most. Source: as above.
+/// Maximum bytes of an expression. Source: as above.
 const EXPRESSION_BYTES_MAX: usize = 4_096;
 
 /// A condition with its names and values.
@@ -21,7 +21,7 @@ pub(super) struct Unchanged<'i> {
 }
 
 impl<'i> Unchanged<'i> {
-    /// That `live` still stands there, when `item` is put in its place.
+    /// Returns the condition that `live` is unchanged when `item` replaces it.
     ///
     /// # Errors
     /// When there are too many attributes for one condition.
@@ -39,7 +39,7 @@ impl<'i> Unchanged<'i> {
         let expression = terms.join(" AND ");
         if terms.len() > COMPARED_ATTRIBUTES_MAX || expression.len() > EXPRESSION_BYTES_MAX {
             return Err(format!(
-                "an older row of the key was restored, and its {} attributes are too many to compare before it is replaced; delete the item and restore again",
+                "an older row of the key was restored, and its {} attributes are too many for the condition of a replacement; delete the item and run the restore again",
                 terms.len()
             ));
         }

@@ -1,4 +1,4 @@
-//! Votes, changed votes and recounts against a store in this process.
+//! Tests of votes, changed votes and recounts against a store in this process.
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -40,7 +40,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
         let refused = vote(poll, counter, points).await.unwrap_err();
         assert!(refused.contains(expected), "{refused}");
     }
-    // The slot is as high as it may be: it goes no further, but it goes down.
+    // The slot is at its maximum: it cannot grow, but it can shrink.
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "9999999999999999999999999999.999999").await;
     let refused = vote("2026", "A", "0.000001").await.unwrap_err();
@@ -50,7 +50,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
     assert_eq!(ballots.vote("2026", "ada", None).await, Ok(true));
 }
 
-/// Both votes are allowed, and the difference between them is more than a vote may count.
+/// Both votes are valid, and their difference is more than one vote may count.
 #[tokio::test]
 async fn a_changed_vote_leaves_its_slot_readable() {
     let store = TestStore::open().await;
@@ -62,14 +62,14 @@ async fn a_changed_vote_leaves_its_slot_readable() {
     for points in ["9e27", "-9e27", "9e27"] {
         assert_eq!(vote(points).await, Ok(true), "{points}");
     }
-    // Others have taken more from the slot than ada's vote gave to it.
+    // Others have taken more from the slot than ada's vote added.
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "-5e27").await;
     let refused = vote("-9e27").await.unwrap_err();
     assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
     assert_eq!(vote("9e27").await, Ok(false), "the ballot is what it was");
 
-    // A vote of an earlier build can be taken back from the slot that it made unreadable.
+    // A vote of an earlier version can be withdrawn from the slot that it made unreadable.
     let points = Number::from(1_i64).checked_add("1e30".parse().unwrap()).unwrap();
     let earlier = Ballot { counter: "A".to_owned(), slot: slot_of_voter("ada", 4), points };
     let earlier = to_sdk_item(&earlier.to_item().with("p", "2026#ada"));
@@ -133,7 +133,7 @@ async fn a_recount_names_what_is_no_ballot_and_goes_on() {
     let [vote, other] = &unreadable[..] else { panic!("{unreadable:?}") };
     assert!(vote.starts_with("item `2026#eve` of table `ballots`: it has no"), "{vote}");
     assert!(other.starts_with("item `settings` of table `ballots`: it has no"), "{other}");
-    // It may be a vote for `b-1`, which a repair would take away.
+    // It may be a vote for `b-1`, which a repair would remove.
     put("2026#dan", None).await;
     let (drifted, unreadable) = found(Some("b-"), true).await;
     assert_eq!((drifted, unreadable.len()), (vec![("b-1".to_owned(), false)], 1));
@@ -149,7 +149,7 @@ fn seen(ballots: i64, slots: &[i64]) -> Seen {
     Seen { every_ballot: Digest::default(), ballots, every_slot, slots: sum }
 }
 
-/// A place at a listener whose answers a test gives.
+/// Returns a place at a listener whose answers a test gives.
 async fn listening() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = place(&format!("http://{}", listener.local_addr().unwrap()));
@@ -160,8 +160,8 @@ fn body(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// Another recount has repaired the counter after this one looked, or a vote came into any slot: they
-/// are not what was seen, and nothing is added once more.
+/// If another recount repaired the counter, or a vote arrived in a slot, the slots have changed,
+/// and nothing is added again.
 #[tokio::test]
 async fn a_repair_is_guarded_by_every_slot_that_was_seen() {
     let (listener, place) = listening().await;
@@ -204,8 +204,8 @@ async fn a_counter_with_more_slots_than_a_transaction_can_look_at_is_not_repaire
     }
 }
 
-/// Two voters change their votes around each look, so that every sum is the same both times, and the
-/// ballots of the looks are not those that their slots were counted with.
+/// Two voters change their votes around each read, so that every sum is the same both times,
+/// although the slots were read with other ballots.
 #[tokio::test]
 async fn sums_that_come_back_while_votes_change_are_no_drift() {
     let page = |items: Vec<Value>| json!({ "Items": items, "Count": items.len() }).to_string();
@@ -216,7 +216,7 @@ async fn sums_that_come_back_while_votes_change_are_no_drift() {
     let slot = |slot: &str, votes: &str| json!({"sl\"ot": {"S": slot}, "votes": {"N": votes}});
     let [one, two] = [("ada", "bob"), ("bob", "ada")]
         .map(|(a, b)| page(vec![ballot(a, "A", 1), ballot(b, "B", 1)]));
-    // Written anew, and otherwise the same.
+    // The same ballots, written again.
     let anew = page(vec![ballot("ada", "A", 2), ballot("bob", "B", 1)]);
     let slots = page(vec![slot("A#1", "0"), slot("B#1", "1")]);
     let others = page(vec![slot("A#0", "1"), slot("A#1", "-1"), slot("B#1", "1")]);
@@ -252,7 +252,7 @@ async fn a_vote_that_is_changed_back_is_another_ballot() {
     assert_eq!(drawn.len(), 4);
 }
 
-/// The answer to a repair was lost after it was made; it is sent again as the same transaction.
+/// The answer to a repair was lost after it was applied; the retry is the same transaction.
 #[tokio::test]
 async fn a_repair_whose_answer_was_lost_is_made_once() {
     let (listener, place) = listening().await;
@@ -312,6 +312,6 @@ async fn a_changed_vote_does_not_begin_a_slot_that_is_gone_with_what_no_total_ta
     gone.key("p", SdkValue::S(format!("A#{slot}"))).send().await.unwrap();
     let refused = vote("-9e27").await.unwrap_err();
     assert!(refused.contains("because slot `A#"), "{refused}");
-    // What a slot may begin with is taken.
+    // The first vote of a slot is accepted.
     vote("1e27").await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! Waiting until the streams of a migration are drained: before writers are held up, as long as somebody
-//! applies what they wrote, and while they are, until all of it is proved.
+//! Waits until the streams of a migration are drained: nearly, before writers are blocked, and
+//! completely, while they are.
 //!
 //! Nothing is written here.
 
@@ -13,17 +13,18 @@ use crate::migrate::drain::stream_lag::{Applied, FOLLOWED_SECONDS_MAX};
 use crate::migrate::failure::{Result, refused};
 use client::output::say;
 
-/// Records that may be left when writers are stopped: the function does so many in a second.
+/// Number of remaining records at which writers may be blocked: the function applies that many in a
+/// second.
 const FEW_RECORDS: u64 = 1_000;
-/// How long a look at the streams may go on when the time for a switch is over. Whoever takes a
-/// switch over reads them from their beginning, while writers are held up.
+/// How long a read of the streams may continue after the time of a switch is over. A command that
+/// takes the switch over reads them from the beginning, while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Looks until everything that was written so far is drained, or until few records are left, which
-/// others may write. Nobody is blocked meanwhile.
+/// Reads the streams until everything written so far is drained, or few records remain. Writers are
+/// not blocked meanwhile.
 ///
 /// # Errors
-/// When that never will be, or the streams cannot be read.
+/// When that is impossible, or the streams cannot be read.
 pub(crate) async fn caught_up(
     context: &Context,
     name: &str,
@@ -45,9 +46,9 @@ pub(crate) async fn caught_up(
         let look = look?;
         applied.hear(&look, Instant::now());
         if let Some(hopeless) = look.hopeless {
-            return Err(refused!("it would not be drained however long it takes: {hopeless}"));
+            return Err(refused!("it can never be drained: {hopeless}"));
         }
-        // What nobody applies now, nobody would apply while writers are held up.
+        // If no function applies changes now, none would while writers are blocked.
         let late = match &look.oldest {
             Some((second, table)) => {
                 let age = context.now().await.saturating_sub(*second);
@@ -66,7 +67,7 @@ pub(crate) async fn caught_up(
             say(&format!("not caught up after {} s: {what}{since}", limit.as_secs()));
             return Ok(Outcome::TimedOut);
         }
-        // How old the oldest is grows all the time; that is no news.
+        // The age grows with every check, so it alone is not reported.
         let is_idle = is_followed == Some(false);
         let news = (what, is_idle);
         if news != said && said_at.elapsed() > Duration::from_secs(2) {
@@ -77,31 +78,31 @@ pub(crate) async fn caught_up(
     }
 }
 
-/// For how long the oldest change of a table waits, if that is long. `is_asked` if none was seen applied
-/// meanwhile.
+/// Describes how long the oldest change has been waiting, if that is long. `is_asked` adds advice
+/// if no change was seen applied.
 fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
     let Some((age, table)) = late else { return String::new() };
     let asked = match is_asked {
         true => format!(
-            ", and none was seen applied: does a function follow its stream? `weir migrate work {name}` does"
+            ", and none was applied meanwhile: check that a function reads this stream, or run `weir migrate work {name}`"
         ),
         false => String::new(),
     };
-    format!("; the oldest, of `{table}`, for {age} s{asked}")
+    format!("; the oldest, of `{table}`, has been waiting for {age} s{asked}")
 }
 
-/// What a drain proof comes to: the number of shards, or [`Outcome::TimedOut`].
+/// The result of a drain proof: the number of shards, or [`Outcome::TimedOut`].
 pub(crate) type Proof = Result<usize, Outcome>;
 
-/// Looks until everything is drained. What is read before `settle` has passed does not count: a stream may bring a record
-/// that long after its write was acknowledged.
+/// Reads the streams until everything is drained. Reads before `settle` has passed do not count: a
+/// stream may deliver a record that long after its write was acknowledged.
 pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration) -> Result<Proof> {
     let started = Instant::now();
     loop {
         let may_end = started.elapsed() >= settle;
         let look = drain.look().await?;
         if let Some(hopeless) = look.hopeless {
-            return Err(refused!("it will not be drained however long it takes: {hopeless}"));
+            return Err(refused!("it can never be drained: {hopeless}"));
         }
         match look.missing {
             None if may_end => return Ok(Ok(look.shards)),
@@ -114,7 +115,7 @@ pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration
     }
 }
 
-/// A drain proof that ends in time, also where one look at the streams takes longer.
+/// Bounds a drain proof in time, even if one read of the streams takes longer.
 pub(crate) async fn within(
     most: Duration,
     proof: impl Future<Output = Result<Proof>>,

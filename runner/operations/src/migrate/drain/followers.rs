@@ -1,9 +1,9 @@
-//! Whether somebody follows the streams of the targets, which a way back needs: what nobody follows the
-//! streams forget after a day.
+//! Checks that functions or workers follow the streams of the targets, which a way back needs: a
+//! stream keeps records for only a day.
 //!
-//! Whoever follows a table of a migration notes that in the control table when it is invoked. A stream
-//! without a record invokes nobody, so where no note is fresh an item that the migration wrote is
-//! touched, and its record has whoever follows write one. Nothing is switched here.
+//! Every follower notes in the control table that it was invoked for a table. A stream without
+//! records invokes no function, so if a note is old, this module writes a probe record to an item
+//! that the migration wrote, and waits for the note. Nothing is switched here.
 
 use std::time::{Duration, Instant};
 
@@ -25,28 +25,28 @@ use client::output::say;
 use client::sdk_error::error_text;
 use client::server_date;
 
-/// Seconds for which a note counts: some more than there are between two of them, as clocks tell whole
-/// seconds and differ a little.
+/// Seconds for which a note counts: somewhat more than the interval of notes, because clocks have
+/// whole seconds and differ a little.
 const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
-/// Pages of a target table that are read for an item to touch: nearly every item there is one.
+/// Maximum number of pages of a target table that are read to find an item: nearly every item
+/// qualifies.
 const PAGES_MAX: usize = 10;
-/// Items of such a page.
+/// Number of items of such a page.
 const PAGE_ITEMS: i32 = 100;
-/// How long is waited at least, whatever somebody said: nobody is held up, and a function that was not
-/// invoked for a while takes some seconds to begin.
+/// Minimum wait: writers are not blocked, and a function that was idle for a while takes seconds to
+/// start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// After so long it is said what is waited for; a function that follows has written its note by then.
+/// Time after which the wait is reported; a running follower has written its note by then.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
-/// Whether somebody has noted, in a second since 1970 or not long before it, that the stream of a table
-/// is followed.
+/// Returns true if a follower of the stream of a table has written a note at or shortly before
+/// `second` (since 1970) or later.
 async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
 }
 
-/// Whether somebody follows the stream of a table now, with or without anything to do there. What cannot
-/// be asked is not known.
+/// Returns true if a follower of the stream of a table is active now; false if that cannot be read.
 pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
     match server_date::seconds(&context.control.client).await {
         Some(now) => is_fresh(context, table, now).await.unwrap_or(false),
@@ -54,21 +54,21 @@ pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
     }
 }
 
-/// Whether a note is of this moment. One that is of a later one was written before a clock was set back.
+/// Returns true if a note is current. A note from the future is from before the clock was set back.
 async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.abs_diff(now) <= FRESH_SECONDS.unsigned_abs()))
 }
 
-/// When somebody noted last that the stream of a table is followed, in seconds since 1970.
+/// Returns the time of the last note about a table in seconds since 1970.
 async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
     let name = FollowedTable::name_of(table);
     let note: Option<FollowedTable> = context.control.get(SHARED, &name).await?;
     Ok(note.map(|note| i64::try_from(note.at).unwrap_or(i64::MAX)))
 }
 
-/// Looks before a cut-over whether somebody follows the streams that its way back needs, if the plan has
-/// one; says so if not. Of what cannot be found out it says that, and is content.
+/// Checks before a cut-over that the streams of the way back are followed, if the plan has one;
+/// reports it if not. What cannot be found out is reported, and does not block.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -104,11 +104,11 @@ async fn are_seen_within(
     if unseen.is_empty() {
         return Ok(true);
     }
-    // A function that was made before there were such notes writes none, however well it follows.
+    // Functions of older versions write no notes, even if they follow the stream.
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
-            "whether somebody follows {} for the way back is not known: the functions that worked do not tell",
+            "cannot check that a function reads {} for the way back: the running functions do not report it",
             streams(&unseen)
         ));
         return Ok(true);
@@ -117,7 +117,7 @@ async fn are_seen_within(
     answered(context, plan, asked, now, limit).await
 }
 
-/// Touches an item of each table; gives those in which that was done.
+/// Writes a probe record to each table; returns the tables where that succeeded.
 async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t str> {
     let sources = plan.source_tables(Direction::Forward);
     let mut asked = Vec::new();
@@ -127,19 +127,18 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 asked.push(*table);
                 continue;
             }
-            Ok(false) => "there is no item of this migration to be touched".to_owned(),
+            Ok(false) => "the table has no item of this migration for a probe".to_owned(),
             Err(failure) => failure.to_string(),
         };
         say(&format!(
-            "whether somebody follows {} for the way back is not known: {why}",
+            "cannot check that a function reads {} for the way back: {why}",
             streams(&[table])
         ));
     }
     asked
 }
 
-/// Waits until somebody has noted that each of these tables is followed, since `second`; says so if that
-/// does not come in time.
+/// Waits until a note about each table is written, since `second`; reports a timeout.
 async fn answered(
     context: &Context,
     plan: &Plan,
@@ -151,7 +150,7 @@ async fn answered(
     loop {
         let mut unseen = Vec::new();
         for table in asked {
-            // A look that fails is made again: the time of all is bounded.
+            // A failed read is retried; the total time is bounded.
             if !is_noted(context, table, second).await.unwrap_or(false) {
                 unseen.push(table);
             }
@@ -161,14 +160,17 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "nobody was seen to follow {} in {} s: what is written to the targets would not come back, and `weir migrate revert {name}` not go through, unless who follows is of an older version, which does not tell. `weir migrate work {name}` follows, or give the function `migration` an event of each; `weir migrate cutover {name} --nobody-follows` switches all the same. Nothing was changed, readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not come back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --nobody-follows`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
             return Ok(false);
         }
         if !is_told && begun.elapsed() > SAID_AFTER {
-            say(&format!("waiting for somebody to follow {}, for the way back", streams(&unseen)));
+            say(&format!(
+                "waiting for a function that reads {}, for the way back",
+                streams(&unseen)
+            ));
             is_told = true;
         }
         asked = unseen;
@@ -176,16 +178,16 @@ async fn answered(
     }
 }
 
-/// Streams of tables, for people.
+/// Names streams of tables for messages.
 fn streams(tables: &[&str]) -> String {
     let names: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
     let what = if names.len() == 1 { "the stream of" } else { "the streams of" };
     format!("{what} {}", names.join(", "))
 }
 
-/// Makes a record of a table that says nothing: an item that was made of one of the sources gets the
-/// mark of a touch, which no transform and no comparison sees, and loses it at once. Gives whether there
-/// was such an item.
+/// Writes a probe record: an item that was made from one of the sources gets the mark of a touch,
+/// which transforms and comparisons ignore, and loses it at once. Returns whether there was such an
+/// item.
 ///
 /// # Errors
 /// When the table cannot be read or written.
@@ -196,7 +198,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    // Also where no answer came: it may have been written all the same.
+    // Also after a lost response: the mark may have been written.
     let set = sent(table, set).await;
     let mut attempts = Attempts::first();
     loop {
@@ -213,7 +215,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     }
 }
 
-/// Sends one of both updates. An item that was changed in between has made a record by that.
+/// Sends one of both updates. An item that changed in between has made a record already.
 async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
@@ -229,8 +231,8 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     }
 }
 
-/// Whether an item was made of an item of one of some tables. Others may write to the same target, and
-/// what they made is theirs.
+/// Returns true if an item was made from an item of one of these tables. Other migrations may write
+/// the same target.
 fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     let mark = item.get(MARK).and_then(AttributeValue::as_map);
     let from = mark.and_then(|mark| mark.get(MARK_FROM)).and_then(AttributeValue::as_str);
@@ -238,7 +240,7 @@ fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     from.is_some_and(|from| sources.contains(&from.table.as_str()))
 }
 
-/// The key of an item of a table that was made of one of the sources; none if none is found soon.
+/// Returns the key of an item that was made from one of the sources; `None` if none is found soon.
 async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
     let schema = tables::schema(client, table).await?;
     let mut start = None;
@@ -285,7 +287,7 @@ mod tests {
         control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
     }
 
-    /// A target as a migration leaves it.
+    /// Writes a target as a migration leaves it.
     async fn written_target(served: &Served) {
         let put = served
             .context
@@ -297,7 +299,7 @@ mod tests {
         put.item(MARK, made_of("cats")).send().await.unwrap();
     }
 
-    /// The mark of an item that was made of one of a table.
+    /// Returns the mark of an item that was made from one of a table.
     fn made_of(table: &str) -> Sdk {
         Sdk::M([("from".to_owned(), Sdk::S(format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
     }
@@ -319,7 +321,7 @@ mod tests {
         let for_good = plan();
         let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
         assert_eq!(seen.await, Ok(true), "it has no way back");
-        // The item is as it was.
+        // The item is unchanged.
         let key = served
             .context
             .control
@@ -329,7 +331,8 @@ mod tests {
             .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // Who writes without a mark, or for another migration, is not touched, and nothing is known then.
+        // Items without a mark, or of another migration, are not touched, and the result is
+        // unknown.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
             let put = mark
@@ -345,7 +348,7 @@ mod tests {
         let served = Arc::new(serve().await);
         written_target(&served).await;
         note(&served, "weir-migrations").await;
-        // As a function does that is invoked with the record of each of both updates.
+        // Like a function that is invoked with the records of both updates.
         let (touches, of_script) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&served));
         let counted = Arc::clone(&touches);
         let script = move |operation: &str, _: &str| {

@@ -1,9 +1,8 @@
-//! Records that no mapping delivers any more, such as those that were given up: what they say is said
-//! again from here.
+//! Replays records that no mapping delivers any more, for example discarded ones.
 //!
-//! That a target is equal to its source does not prove that such a record is applied: an older one may
-//! still be under way. What a record says is a join, so anyone may say it, late and once more, and
-//! then it is.
+//! A target that equals its source does not prove that such a record was applied: an older one may
+//! still be in flight. Effects are joins, so a record may be replayed late and repeatedly, by any
+//! process.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;
@@ -17,17 +16,17 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 
-/// Seconds after which a record counts as lost: a mapping that works is done with it long before, and
-/// one that is slow only says the same.
+/// Seconds after which a record counts as lost: a working mapping applies it long before, and with
+/// a slow one the replay has the same effect.
 pub(crate) const LOST_SECONDS: i64 = 60;
-/// Attempts to write one target while others write it.
+/// Maximum attempts to write a target with concurrent writers.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// Makes a target know what a record said, as long as the migration is what is expected. Answers
-/// whether anything had to be written; what others put there is left alone.
+/// Applies a record's effect to a target, if the migration's state is the expected one. Returns
+/// whether anything had to be written. Foreign items are left alone.
 ///
 /// # Errors
-/// When somebody has moved the migration on, or a table cannot be read or written.
+/// When the migration has moved on, or a table cannot be read or written.
 pub(crate) async fn say_again(
     control: &Control,
     expect: Expect<'_>,
@@ -42,7 +41,7 @@ pub(crate) async fn say_again(
         let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
             None => Registers::default(),
             Some((_, Ok(known))) => known,
-            // On the way back: as it was before all that was said.
+            // On the way back: the item as it was before any effect.
             Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
                 Some(there) => adopted(&control.client, (migration, there), target, item).await?,
                 None => Registers::default(),
@@ -56,15 +55,16 @@ pub(crate) async fn say_again(
         let item = joined.to_item(&key);
         let partition = schema.partition.name.as_str();
         let put = put(&target.table, partition, &item, stands.as_ref())?;
-        // Once somebody switches, a writer may have deleted the target: it must not come back.
+        // Once another command switches, a writer may have deleted the target: it must not be
+        // restored.
         if control.put_elsewhere(migration.name(), expect, put).await? {
             return Ok(true);
         }
     }
-    Err(fatal!("others write an item of `{}` all the time; try again", target.table))
+    Err(fatal!("concurrent writes to an item of `{}`; run the command again", target.table))
 }
 
-/// What is known of an item without a mark on the way back: what its origins say that stand.
+/// Returns the registers of an item without a mark on the way back, from its existing origins.
 async fn adopted(
     client: &Client,
     (migration, there): (&Migration, &Migration),
@@ -92,7 +92,7 @@ async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers
     control.put(&Tombstone::new(&target.migration, &target.table, &key, stamp)).await
 }
 
-/// The put of an item if what was found still stands there.
+/// Returns the put of an item, on the condition that the found one is unchanged.
 fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put> {
     let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
     let request = match found.and_then(|item| item.get(MARK)) {

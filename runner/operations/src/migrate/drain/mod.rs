@@ -1,4 +1,4 @@
-//! Proving that everything that was written is applied, by reading the streams. Nothing is switched.
+//! Proves by reading the streams that every write is applied. Nothing is switched.
 
 pub(crate) mod catch_up;
 pub(crate) mod followers;

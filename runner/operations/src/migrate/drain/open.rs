@@ -1,4 +1,5 @@
-//! The drain of a migration's streams, made for a direction, and how long it waits for late records.
+//! Opens the drain of a migration's streams in a direction, and decides how long it waits for late
+//! records.
 
 use std::time::Duration;
 
@@ -11,16 +12,16 @@ use crate::migrate::plan::compile::compile;
 use crate::migrate::start::record_time;
 use client::endpoint;
 
-/// Whether what is made of an item has to come back as it was.
+/// Whether items of the targets must be convertible back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WayBack {
-    /// The plan's `inverse`, if it has one, may be used afterwards.
+    /// Yes, if the plan has an `inverse`, which may be used later.
     Kept,
-    /// It is used now, or closed.
+    /// No: the way back is in use now, or closed.
     Unused,
 }
 
-/// A drain of a migration's source tables in a direction.
+/// Returns a drain of a migration's source tables in a direction.
 pub(crate) async fn drain(
     context: &Context,
     plan: &Plan,
@@ -41,8 +42,8 @@ pub(crate) async fn drain(
     Ok(drain.with_times_behind(behind))
 }
 
-/// How long streams must bring nothing more before they count as drained. A local store's record is
-/// there when its write is acknowledged; DynamoDB's comes later.
+/// Returns how long streams must be silent before they count as drained. A local store's record
+/// exists when its write is acknowledged; DynamoDB's is later.
 pub(crate) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
     match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => Duration::ZERO,

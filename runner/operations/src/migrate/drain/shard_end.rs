@@ -1,7 +1,7 @@
-//! When a look at an open shard has read all that was there when the look began.
+//! Decides when an open shard was read up to where it was when the read began.
 //!
-//! Nothing says where a shard ends that is open. Empty pages speak for it, and so does a record that
-//! was made after the look began; which of them count is known here, nothing is read.
+//! The API does not mark the end of an open shard. Evidence is a number of empty pages, or a record
+//! that was made after the read began. Pure, except for reading the store's time.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use aws_sdk_dynamodb::Client;
 use client::keys;
 use client::server_date;
 
-/// Empty pages in a row, of each look, after which a shard counts as read to its end: when it counts,
-/// writers have stopped, so nothing is added.
+/// Number of consecutive empty pages of each pass after which a shard counts as read: writers have
+/// stopped by then, so nothing is added.
 const EMPTY_PAGES: u32 = 3;
-/// The same on AWS, of all looks together. A page there covers a portion of the shard that may have no
-/// record while a later one has, and nothing says how many portions there are. So this is evidence and
-/// no proof; the first look takes ten seconds for it, with the pauses in between.
-/// Source: DynamoDB Streams API reference, "GetRecords".
+/// The same on AWS, summed over all passes. A page there covers a part of the shard that may have
+/// no record although a later part does, and the number of parts is unknown. So this is evidence,
+/// not proof; with the pauses, the first pass takes ten seconds. Source: DynamoDB Streams API
+/// reference, "GetRecords".
 const EMPTY_PAGES_ON_AWS: u32 = 50;
-/// Between two empty pages of a shard on AWS: five requests a second, as more are throttled, together
-/// with those of the functions that read the shard.
+/// Pause between two empty pages of a shard on AWS: five requests a second together with those of
+/// the functions; more are throttled.
 const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
-/// Seconds by which the clocks of machines that make records may differ, and the whole second that a
-/// time is told in: as much as a backfill waits for behind its fence.
+/// Seconds by which clocks of machines that make records may differ, including the rounding to
+/// whole seconds; a backfill waits as long after its fence.
 pub(crate) const CLOCKS_SECONDS: i64 = 6;
-/// How long the endpoint may take to tell the time; without it, empty pages decide alone.
+/// Timeout of reading the time; without it, only empty pages count.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// What tells the end of the shards of one look.
+/// Decides the end of the shards of one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// Who reads a record of this second, since 1970, has read all that was there when the look began.
+    /// A record from this second (since 1970) or later proves that everything before the pass was read.
     enough: Option<i64>,
 }
 
 impl ShardEnd {
-    /// For a look that begins now. A local store answers with an empty page at the end and nowhere
-    /// else, and writers there cannot write as fast as it is read. What takes a person's own keys may
-    /// be AWS, under whatever name it is reached.
+    /// Returns the rule for a pass that begins now. A local store returns an empty page only at the
+    /// end, and its writers are slower than the reads. An endpoint that takes the operator's own
+    /// keys may be AWS.
     pub(crate) async fn of_look(endpoint: &str, client: &Client) -> Self {
         if !keys::are_own(endpoint) {
             return Self::default();
@@ -53,19 +53,20 @@ impl ShardEnd {
         Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, pause: PAUSE_ON_AWS, enough: None }
     }
 
-    /// How long to wait behind an empty page before the next one is asked for; none if none will be.
+    /// Returns the pause after an empty page; `None` if no further page is requested.
     pub(crate) fn pause(self, empty: u32, empty_in_all: u32) -> Option<Duration> {
         let goes_on = empty > 0 && !self.is_reached(empty, empty_in_all);
         Some(self.pause).filter(|pause| goes_on && !pause.is_zero())
     }
 
-    /// Whether empty pages are enough: in a row in this look, and since the last record in all looks.
+    /// Returns true if there were enough empty pages: consecutive in this pass, and since the last
+    /// record in all passes.
     pub(crate) fn is_reached(self, empty: u32, empty_in_all: u32) -> bool {
         empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
     }
 
-    /// Whether a record was made after the look began: writers go on, and what they write now is for
-    /// the next look.
+    /// Returns true if a record was made after the pass began: later records belong to the next
+    /// pass.
     pub(crate) fn is_passed_by(self, made: Option<i64>) -> bool {
         self.enough.zip(made).is_some_and(|(enough, made)| made >= enough)
     }
@@ -86,7 +87,7 @@ mod tests {
             (3, 3, true, false),
             (49, 49, true, false),
             (50, 50, true, true),
-            // The looks before have seen as much.
+            // Earlier passes have seen as many.
             (3, 53, true, true),
         ] {
             assert_eq!(local.is_reached(empty, in_all), of_local, "{empty} {in_all}");
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn on_aws_empty_pages_of_a_shard_are_read_with_pauses() {
         for (empty, in_all, of_aws) in [
-            // Behind records the next page is read at once.
+            // After records, the next page is read at once.
             (0, 0, None),
             (1, 1, Some(PAUSE_ON_AWS)),
             (49, 49, Some(PAUSE_ON_AWS)),

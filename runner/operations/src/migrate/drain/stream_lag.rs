@@ -1,8 +1,8 @@
-//! How far a migration is with the streams that it follows: which of their records have reached the
-//! targets, and for how long the oldest that has not is still there.
+//! Measures how far a migration is with the streams that it follows: how many records have reached
+//! the targets, and the age of the oldest one that has not.
 //!
-//! It proves as a cut-over does; a watcher reads each record once. Nothing is written but, after a
-//! cut-over, until when all has come back.
+//! It uses the same proof as a cut-over; a watcher reads each record once. It writes nothing,
+//! except, after a cut-over, the time up to which all writes have come back.
 
 use std::time::{Duration, Instant};
 
@@ -21,57 +21,56 @@ use crate::migrate::report::throttling;
 use crate::migrate::switch::way_back;
 use client::keys;
 
-/// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
+/// A stream keeps its records for 24 hours; unread records are then lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
 const RETENTION_SECONDS: i64 = 24 * 3600;
-/// Within so many seconds a function that follows a stream applies a record; longer, and perhaps none
-/// does.
+/// Seconds within which a function that follows a stream applies a record; longer suggests that
+/// none does.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// How long a look may take, in seconds, unless somebody says otherwise. What is not known by then is
-/// not said.
+/// Default limit in seconds of a pass over the streams; what is unknown by then is not reported.
 const LOOK_SECONDS: u64 = 10;
-/// The same on AWS, where a shard is read to its end with pauses, for some ten seconds, and many shards
-/// are not read at the same time.
+/// The same on AWS, where each shard takes some ten seconds because of pauses, and not all are read
+/// concurrently.
 const LOOK_SECONDS_ON_AWS: u64 = 30;
 
-/// How long is looked whether changes are being applied, before it is said that none is.
+/// How long changes are observed before the report says that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
-/// How long a look may take, in seconds, by what somebody said and by whether the endpoint may be AWS.
+/// Returns the limit of a pass in seconds: the operator's, or the default for this kind of
+/// endpoint.
 pub(crate) fn look_seconds(said: Option<u64>, on_aws: bool) -> u64 {
     said.unwrap_or(if on_aws { LOOK_SECONDS_ON_AWS } else { LOOK_SECONDS })
 }
 
-/// How long a look at the streams of an endpoint may take.
+/// Returns the limit of a pass over an endpoint's streams.
 pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// Who looks again and again.
+/// Reads the streams repeatedly.
 pub(crate) struct Watcher {
     limit: Duration,
-    /// Which way it looks, and the comparison from which on refused items count there.
+    /// The direction, and the comparison since which refused items count.
     followed: Option<(Direction, i64)>,
     drain: Option<Drain>,
     applied: Applied,
 }
 
-/// What a look at the streams came to.
+/// The result of a pass over the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    /// What is known of them, as JSON; null if the migration follows none now, or it could not be
-    /// found out.
+    /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
-    /// They were not read to their end in so many seconds.
+    /// Set if the streams were not read to their end in this many seconds.
     pub(crate) unread_seconds: Option<u64>,
-    /// Why they cannot be looked at.
+    /// Why they cannot be read.
     pub(crate) problem: Option<String>,
-    /// The plan does not fit the tables as they are, so nothing that needs them can go on.
+    /// Whether the plan no longer fits the tables, so that nothing that needs them can continue.
     pub(crate) is_unfit: bool,
 }
 
-/// How many changes were seen applied, and since when no more of them.
+/// How many changes were seen applied, and since when no more.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     seen: Option<(u64, Instant)>,
@@ -79,7 +78,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Hears what a look has found.
+    /// Records the result of a pass.
     pub(crate) fn hear(&mut self, looked: &Drained, now: Instant) {
         let applied = looked.records.saturating_sub(looked.waiting);
         match self.seen {
@@ -91,7 +90,7 @@ impl Applied {
         }
     }
 
-    /// Whether somebody applies changes; none if that was not looked at for long enough to say it.
+    /// Returns whether changes are being applied; `None` if they were not observed for long enough.
     pub(crate) fn is_followed(&self, now: Instant) -> Option<bool> {
         let (_, since) = self.seen?;
         let idle = now.saturating_duration_since(since);
@@ -102,13 +101,14 @@ impl Applied {
         }
     }
 
-    /// For how many seconds none was seen applied.
+    /// Returns for how many seconds no change was seen applied.
     pub(crate) fn idle_seconds(&self, now: Instant) -> u64 {
         self.seen.map_or(0, |(_, since)| now.saturating_duration_since(since).as_secs())
     }
 }
 
-/// Which way a migration follows streams in a phase, and which records count; none if it does not.
+/// Returns the direction in which a migration follows streams in a phase, and the records that
+/// count; `None` if it does not.
 fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
     let forward = || {
         let compared = state.verified_at().max(state.since);
@@ -128,17 +128,17 @@ fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
 }
 
 impl Watcher {
-    /// One whose looks may take so long.
+    /// Returns a watcher with this limit of a pass.
     pub(crate) fn with_limit(limit: Duration) -> Self {
         Self { limit, followed: None, drain: None, applied: Applied::default() }
     }
 
-    /// How long a look may take.
+    /// Returns the limit of a pass.
     pub(crate) fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Looks at the streams that the migration follows.
+    /// Reads the streams that the migration follows.
     pub(crate) async fn look(
         &mut self,
         context: &Context,
@@ -147,8 +147,8 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        // What was refused counts from the last comparison on. Of the way back more and more is known
-        // to have come, and nothing has to be read again for that.
+        // Refused items count since the last comparison. On the way back, the proof only grows, so
+        // nothing has to be read again.
         let compared = if direction == Direction::Forward { counted.compared } else { 0 };
         if self.followed != Some((direction, compared)) {
             (self.followed, self.drain) = (Some((direction, compared)), None);
@@ -172,7 +172,7 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // A look that is stopped half-way has lost its place: the next one begins anew.
+            // An interrupted pass has lost its position: the next one starts again.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -192,16 +192,16 @@ impl Watcher {
             && (throttling::is_noted_behind(context, table, now).await
                 || followers::is_noted_now(context, table).await)
         {
-            // Nothing was seen, and yet a function has said that it is at it: it may work through what
-            // others have applied before it comes to what waits.
+            // No change was seen applied, but a function has noted that it works: it may be busy
+            // with records that other functions have applied already.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());
         Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
     }
 
-    /// What the streams say; of changes that wait for long, whether any is applied meanwhile. Gives
-    /// nothing if that takes too long, and whether the last look came to its end.
+    /// Reads the streams, and observes long-waiting changes until it is clear whether any is
+    /// applied. Returns the last complete result, and whether the last pass was complete.
     async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<Drained>, bool)> {
         let begun = Instant::now();
         let mut known = None;
@@ -223,19 +223,18 @@ impl Watcher {
     }
 }
 
-/// Whether it is known that a plan does not fit its tables any more: where they cannot be described,
-/// it may.
+/// Returns true if the plan certainly no longer fits its tables; false if they cannot be described.
 async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool {
     let found = tables::describe(&context.control.client, plan).await;
     found.is_ok_and(|found| Migration::compile(plan, direction, &tables::schemas(&found)).is_err())
 }
 
-/// For how many seconds the oldest change waits.
+/// Returns the age in seconds of the oldest waiting change.
 fn lag(looked: &Drained, now: i64) -> i64 {
     looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
 }
 
-/// The table of the oldest change, if it waits for longer than a function takes that follows it.
+/// Returns the table of the oldest change, if it waits longer than a follower needs.
 fn late(looked: &Drained, now: i64) -> Option<&str> {
     let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
     oldest.map(|(_, table)| table.as_str())
@@ -275,7 +274,7 @@ mod tests {
             let late = (number("lag_seconds") > FOLLOWED_SECONDS_MAX).then_some("orders");
             let table = |known: &Value, name: &str| known[name].as_str().map(str::to_owned);
             assert_eq!(table(&known, "unfollowed").as_deref(), late);
-            // The age of what waits says nothing of whether others are applied meanwhile.
+            // The age of waiting changes does not show whether others are applied meanwhile.
             for is_followed in [Some(true), None] {
                 let known = describe(&looked, 100_000, is_followed, 0);
                 assert_eq!(table(&known, "late").as_deref(), late);
@@ -304,7 +303,7 @@ mod tests {
         assert_eq!(applied.is_followed(at(0)), None);
         applied.hear(&looked(9, 9), at(0));
         assert_eq!(applied.is_followed(at(2)), None);
-        // What is written anew is not applied.
+        // New writes are not applied yet.
         applied.hear(&looked(12, 12), at(3));
         assert_eq!(applied.is_followed(at(3)), Some(false));
         applied.hear(&looked(12, 11), at(4));

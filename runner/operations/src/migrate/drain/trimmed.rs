@@ -1,32 +1,32 @@
-//! What a worker says that a stream has left behind: commands that are not refused where the
-//! migration stands.
+//! What a worker advises after a stream has trimmed unread records: commands that are allowed in
+//! the migration's phase.
 //!
-//! Nothing is read here; who finds the gap is the mapping.
+//! Nothing is read here; the mapping finds the gap.
 
 use rules::migration::Phase;
 use rules::migration::plan::Plan;
 
-/// What to do when a stream has forgotten records that were not applied. Before the cut-over nothing
-/// rests on the targets yet. After it there is nothing to give up: new workers begin with what the
-/// stream still has, and a comparison finds what it has not.
+/// Returns what to do after a stream has trimmed records that were not applied. Before the cut-over
+/// clients do not use the targets yet, so the migration can be aborted. After it, new workers start
+/// with what the stream still has, and a comparison finds the rest.
 pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> String {
     let work = format!(
-        "`weir migrate work {name} --directory ANOTHER` goes on with the oldest that there is"
+        "`weir migrate work {name} --directory ANOTHER` continues with the oldest record that exists"
     );
     let is_in_place = plan.is_some_and(|plan| plan.kind.is_in_place());
     let has_way_back = plan.is_none_or(|plan| !plan.inverse.is_empty());
     match phase {
         Phase::CutOver if is_in_place => {
-            format!("{work}, and then `weir migrate complete {name}` compares once more")
+            format!("{work}, then `weir migrate complete {name}` compares once more")
         }
         Phase::CutOver if has_way_back => {
-            format!("{work}, and then `weir migrate verify {name} --repair` brings the rest back")
+            format!("{work}, then `weir migrate verify {name} --repair` repairs the rest")
         }
-        Phase::Turning => format!("{work}, and then `weir migrate cutover {name}` goes on"),
+        Phase::Turning => format!("{work}, then `weir migrate cutover {name}` resumes"),
         Phase::Reverting | Phase::Returning => {
-            format!("{work}, and then `weir migrate revert {name}` goes on")
+            format!("{work}, then `weir migrate revert {name}` resumes")
         }
-        Phase::Completing => format!("{work}, and then `weir migrate complete {name}` goes on"),
+        Phase::Completing => format!("{work}, then `weir migrate complete {name}` resumes"),
         Phase::CutOver | Phase::Reverted | Phase::Completed | Phase::Aborted => work,
         Phase::None
         | Phase::Preparing
@@ -34,7 +34,9 @@ pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> Strin
         | Phase::Tailing
         | Phase::Ready
         | Phase::CuttingOver => {
-            format!("`weir migrate abort {name}`, and begin a new one under another name")
+            format!(
+                "run `weir migrate abort {name}`, then start a new migration under another name"
+            )
         }
     }
 }
@@ -80,7 +82,7 @@ mod tests {
                 }
             }
         }
-        // There is nothing to bring back where nothing flows back.
+        // Without a way back, nothing has to come back.
         let for_good = plan(Kind::Restructure, false);
         assert!(!after_loss("shop", Some(&for_good), Phase::CutOver).contains("verify"));
     }

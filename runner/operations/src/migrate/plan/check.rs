@@ -1,4 +1,4 @@
-//! Whether a plan fits its tables: keys, transforms, streams.
+//! Checks that a plan fits its tables: keys, transforms, streams.
 
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, PlanError};
@@ -11,7 +11,7 @@ use crate::migrate::plan::tables;
 pub(crate) enum Wrong {
     /// Errors with their places in the plan.
     Plan(Vec<PlanError>),
-    /// Something else than the plan.
+    /// An error outside of the plan.
     Other(Failure),
 }
 
@@ -42,8 +42,8 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
     Ok(migration)
 }
 
-/// That a table has not the stream that a migration needs, and the commands that give it one. A stream
-/// of another view type has to be disabled first.
+/// Returns the error that a table lacks the required stream, with the commands to enable it. A
+/// stream with another view type has to be disabled first.
 fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
     let command = |specification: &str| {
         format!(
@@ -60,11 +60,11 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
     )
 }
 
-/// Errors of a plan, with the tables that there are beside those that there are not.
+/// Adds the names of existing tables to errors about missing tables.
 async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
     let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
     if errors.iter().any(is_missing) {
-        // Without them, the errors are as true.
+        // Without the names, the errors are still correct.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
             error.reason.push_str(&format!("; there are {}", names.join(", ")));
@@ -73,7 +73,8 @@ async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanE
     errors
 }
 
-/// The tables whose streams a migration follows: the sources, and for the way back the targets.
+/// Returns the tables whose streams a migration follows: the sources, and for the way back the
+/// targets.
 pub(crate) fn followed(plan: &Plan) -> Vec<String> {
     let mut tables = plan.source_tables(Direction::Forward);
     tables.extend(plan.source_tables(Direction::Reverse));

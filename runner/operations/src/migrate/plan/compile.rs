@@ -1,4 +1,4 @@
-//! A plan, compiled for its tables.
+//! Compiles a plan for its tables.
 
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, PlanError};
@@ -7,7 +7,7 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::tables;
 
-/// Each error on its own line.
+/// Joins errors, one per line.
 pub(crate) fn lines(errors: &[PlanError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

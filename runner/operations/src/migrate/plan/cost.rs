@@ -1,9 +1,9 @@
-//! What a migration costs: the capacity units of each of its phases, worked out of samples.
+//! Estimates the cost of a migration: the capacity units of each phase, from samples.
 //!
-//! It follows what the function `migration` requests: which items it reads and writes, with their
-//! marks, and what each write changes in each index. Only the arithmetic is here. Source of the rules:
-//! DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global secondary indexes",
-//! "Best practices for using sort keys".
+//! It models the requests of the function `migration`: which items it reads and writes, with their
+//! marks, and what each write changes in each index. Pure. Source of the rules: DynamoDB developer
+//! guide, "DynamoDB provisioned capacity mode", "Using global secondary indexes", "Best practices
+//! for using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ use crate::migrate::plan::indexes::write_units;
 use crate::migrate::plan::tables::TableFacts;
 
 const READ_UNIT_BYTES: f64 = 4_096.0;
-/// Items of a page of the workers' scans.
+/// Items per page of the workers' scans.
 const PAGE_ITEMS: f64 = 500.0;
-/// Bytes of a page of a scan at most.
+/// Maximum bytes per page of a scan.
 const PAGE_BYTES: f64 = 1_048_576.0;
 
 /// Units of a phase.
@@ -43,7 +43,7 @@ pub(crate) struct Cost {
     pub(crate) completion: Phase,
 }
 
-/// What a cost is worked out of.
+/// The inputs of an estimate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis<'b> {
     pub(crate) plan: &'b Plan,
@@ -64,7 +64,7 @@ impl Extent {
         self.bytes += size(item) * times;
     }
 
-    /// Units of a strongly consistent scan in segments. Each page is rounded up.
+    /// Returns the units of a strongly consistent scan in segments; each page is rounded up.
     fn units(self, segments: u32) -> f64 {
         let segments = f64::from(segments);
         let of_items = (self.items / segments / PAGE_ITEMS).ceil();
@@ -75,12 +75,12 @@ impl Extent {
 }
 
 impl Phase {
-    /// Units for writes, those of indexes included.
+    /// Returns the units of writes, including those of indexes.
     pub(crate) fn write_units(&self) -> f64 {
         self.writes + self.indexes.values().sum::<f64>()
     }
 
-    /// Adds so many writes that make one item of another one.
+    /// Adds `times` writes that replace one item with another.
     fn write(
         &mut self,
         (table, facts): (&str, Option<&TableFacts>),
@@ -95,7 +95,7 @@ impl Phase {
         }
     }
 
-    /// The phase as a report tells it.
+    /// Returns the phase for a report.
     fn json(&self, name: &str, per: Option<&str>) -> Value {
         let round = |units: f64| match per {
             None => units.ceil(),
@@ -115,7 +115,7 @@ impl Phase {
 }
 
 impl Cost {
-    /// Adds what a source table costs, of which these are samples of `count` items.
+    /// Adds the cost of a source table, from samples of its `count` items.
     pub(crate) fn add_table(&mut self, basis: Basis<'_>, table: &str, sample: &[Item], count: f64) {
         if sample.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl Cost {
         whole.scans(self);
     }
 
-    /// Divides what one change costs by the items that were sampled.
+    /// Divides the cost of changes by the number of sampled items.
     pub(crate) fn per_source(&mut self, sampled: u64) {
         let sampled = float(usize::try_from(sampled).unwrap_or(usize::MAX)).max(1.0);
         self.live.reads /= sampled;
@@ -138,12 +138,12 @@ impl Cost {
         self.live.indexes.values_mut().for_each(|units| *units /= sampled);
     }
 
-    /// Units of all phases that are known in advance.
+    /// Returns the write units of all phases that are known in advance.
     pub(crate) fn write_units(&self) -> f64 {
         self.known().map(Phase::write_units).sum()
     }
 
-    /// The same for reads.
+    /// Returns the read units likewise.
     pub(crate) fn read_units(&self) -> f64 {
         self.known().map(|phase| phase.reads).sum()
     }
@@ -152,7 +152,7 @@ impl Cost {
         [&self.backfill, &self.comparison, &self.completion].into_iter()
     }
 
-    /// The phases in their order.
+    /// Returns the phases in their order.
     pub(crate) fn json(&self) -> Value {
         json!([
             self.backfill.json("backfill", None),
@@ -167,10 +167,10 @@ impl Cost {
 struct Table<'b> {
     basis: Basis<'b>,
     table: &'b str,
-    /// Items for which one sample stands.
+    /// The number of items that one sample represents.
     times: f64,
     before: Extent,
-    /// In place: what is there afterwards.
+    /// In place: the table afterwards.
     after: Extent,
     /// By target table, with marks.
     targets: BTreeMap<String, Extent>,
@@ -186,7 +186,7 @@ impl<'b> Table<'b> {
         self.basis.tables.get(table)
     }
 
-    /// An item that becomes items of other tables.
+    /// Adds an item that becomes items of other tables.
     fn moved(&mut self, cost: &mut Cost, item: &Item) {
         let (migration, times) = (self.basis.migration, self.times);
         self.before.add(item, times);
@@ -197,7 +197,7 @@ impl<'b> Table<'b> {
             cost.backfill.write(own, (Some(item), Some(&touched)), times);
             cost.backfill.write(own, (Some(&touched), Some(item)), times);
         }
-        // Each source is read once more beside the targets, and once for each partition of targets.
+        // Each source is also read once for its targets, and once for each partition of targets.
         let partitions: BTreeSet<_> =
             outputs.keys().map(|target| (&target.table, &target.key.partition)).collect();
         let reads = read_units(item) * (1.0 + float(partitions.len()));
@@ -206,7 +206,8 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change gets another stamp of the same length, also where an index has all of the mark.
+            // A change replaces the stamp by one of the same length, even if an index has the whole
+            // mark.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;
@@ -214,7 +215,7 @@ impl<'b> Table<'b> {
         }
     }
 
-    /// A target item as the backfill writes it.
+    /// Returns a target item as the backfill writes it.
     fn marked(&self, item: &Item, target: &Target, made: &Item) -> Option<Item> {
         let migration = self.basis.migration;
         let source = migration.source_item(self.table, item).ok()?.to_string();
@@ -223,7 +224,7 @@ impl<'b> Table<'b> {
         Some(Registers::of(source, register).to_item(&key))
     }
 
-    /// An item that is changed where it stands.
+    /// Adds an item that is changed in place.
     fn in_place(&mut self, cost: &mut Cost, item: &Item) {
         let times = self.times;
         self.before.add(item, times);
@@ -236,14 +237,14 @@ impl<'b> Table<'b> {
             self.after.add(after, times);
         }
         let place = (self.table, self.facts(self.table));
-        // What stands there is read before it is changed.
+        // The current item is read before it is changed.
         cost.backfill.reads += read_units(item) * times;
         cost.backfill.write(place, (Some(item), after.as_ref()), times);
         cost.live.reads += read_units(item);
         cost.live.write(place, (Some(item), after.as_ref()), 1.0);
     }
 
-    /// The scans of the phases.
+    /// Adds the scans of the phases.
     fn scans(&self, cost: &mut Cost) {
         let segments = self.basis.plan.segments;
         cost.backfill.reads += self.before.units(segments);
@@ -266,7 +267,7 @@ impl<'b> Table<'b> {
     }
 }
 
-/// A target item after a change that an index has, if it can have one: its mark.
+/// Returns a target item after a change of its mark, which an index may have.
 fn changed(marked: &Item) -> Item {
     let mut changed = marked.clone();
     if let Some(model::AttributeValue::M(mark)) = changed.get_mut(rules::migration::MARK) {
@@ -276,7 +277,7 @@ fn changed(marked: &Item) -> Item {
     changed
 }
 
-/// Units of a strongly consistent read of one item.
+/// Returns the units of a strongly consistent read of one item.
 fn read_units(item: &Item) -> f64 {
     float(item.size().div_ceil(4096).max(1))
 }

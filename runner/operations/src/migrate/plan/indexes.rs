@@ -1,8 +1,8 @@
 //! The indexes of a table, and what a write of an item costs in each.
 //!
-//! Source: DynamoDB developer guide, "Using global secondary indexes", provisioned throughput: an
-//! entry that comes, goes or changes is one write, one whose key changes is two, and an item whose
-//! attributes in the index stay as they are costs nothing there.
+//! Source: DynamoDB developer guide, "Using global secondary indexes", provisioned throughput. An
+//! entry that is added, removed or changed is one write, and one whose key changes is two. An item
+//! whose attributes in the index are unchanged costs nothing there.
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, KeySchemaElement, KeyType, Projection as SdkProjection, ProjectionType,
@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{
 };
 use model::{AttributeValue, Item, KeySchema};
 
-/// What an index has of an item.
+/// The attributes of an item that an index has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
     All,
@@ -28,7 +28,7 @@ pub(crate) struct IndexFacts {
 }
 
 impl IndexFacts {
-    /// All indexes of a table, global and local ones.
+    /// Returns all indexes of a table, global and local ones.
     pub(crate) fn of_table(table: &TableDescription) -> Vec<Self> {
         let types = table.attribute_definitions();
         let global = table.global_secondary_indexes().iter().map(|index| {
@@ -63,7 +63,7 @@ impl IndexFacts {
         Self { name: name.unwrap_or_default().to_owned(), keys, projection }
     }
 
-    /// The entry of an item, with the values of its key; none if the item has no entry.
+    /// Returns the entry of an item with its key values; `None` if the item has no entry.
     fn entry<'i>(
         &self,
         table: &KeySchema,
@@ -82,7 +82,7 @@ impl IndexFacts {
         Some((key, entry))
     }
 
-    /// Units of a change of an item, `before` to `after`.
+    /// Returns the units of a change from `before` to `after`.
     pub(crate) fn write_units(
         &self,
         table: &KeySchema,
@@ -107,7 +107,7 @@ impl IndexFacts {
     }
 }
 
-/// Units of a write: 1 KB of the larger one of both items, rounded up.
+/// Returns the units of a write: the larger of both items, in KB, rounded up.
 pub(crate) fn write_units(before: Option<&Item>, after: Option<&Item>) -> f64 {
     let bytes = [before, after].into_iter().flatten().map(Item::size).max().unwrap_or(0);
     f64::from(u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX))

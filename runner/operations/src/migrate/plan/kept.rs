@@ -1,5 +1,5 @@
-//! Where Weir itself keeps values of items, beside the tables that a purge names: the receipt says
-//! what of it the purge did not remove, and how to remove it.
+//! Places, besides the tables that a purge names, where Weir itself keeps values of items. The
+//! receipt lists those that the purge did not clear, and how to clear them.
 //!
 //! docs/migration-purge.md has the same places; a test compares them.
 
@@ -13,19 +13,19 @@ use client::attribute::from_sdk_item;
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// The name of the control table in the template, behind the prefix of its tables.
+/// The control table's name in the template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
-/// The name of the table of fan-out's jobs in the template, behind the same prefix.
+/// The name of fan-out's job table in the template, after the same prefix.
 const JOBS_TABLE: &str = "fan-out-jobs";
 
-/// A place where values of items may stay.
+/// A place where values of items may remain.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
-    /// How a person removes them.
+    /// How the operator removes them.
     pub(crate) remove: &'static str,
 }
 
-/// The places that a purge does not look into.
+/// The places that a purge does not search.
 pub(crate) const PLACES: [Place; 9] = [
     Place {
         name: "histories of `versions`",
@@ -62,8 +62,8 @@ pub(crate) const PLACES: [Place; 9] = [
     },
 ];
 
-/// What a purge leaves, for its receipt. A table of jobs that cannot be read is named with the reason:
-/// all that the purge had to prove is proved by then.
+/// Returns what a purge leaves, for its receipt. If the job table cannot be read, the entry has the
+/// reason instead: the purge itself is already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = Vec::new();
     if let Some(table) = jobs_table(&context.control.table) {
@@ -87,13 +87,13 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
     places
 }
 
-/// The table of jobs that the template makes beside a control table.
+/// Returns the name of the job table that the template creates beside a control table.
 fn jobs_table(control_table: &str) -> Option<String> {
     let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
     Some(format!("{prefix}{JOBS_TABLE}"))
 }
 
-/// How many jobs hold values of origins that were deleted; `None` without a table of jobs.
+/// Returns how many jobs have values of deleted origins; `None` without a job table.
 async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
     let scan = client.scan().table_name(table).consistent_read(true);
     let mut items = scan.into_paginator().items().send();
@@ -127,7 +127,7 @@ mod tests {
             assert!(section.contains(&format!("| {name} | {remove} |")), "{name}: {remove}");
         }
         let rows = section.lines().filter(|line| line.starts_with("| ")).count();
-        // The jobs of fan-out, and the head.
+        // The jobs of fan-out, and the table's header.
         assert_eq!(rows, PLACES.len() + 2);
     }
 

@@ -1,4 +1,5 @@
-//! Plans: reading the file, fitting it to its tables, and what it would do and cost. Nothing is written.
+//! Plans: parses the file, checks it against its tables, estimates effects and costs. Nothing is
+//! written.
 
 pub(crate) mod check;
 pub(crate) mod compile;

@@ -1,13 +1,13 @@
-//! Other migrations of the same tables that are under way.
+//! Detects running migrations that conflict with a plan.
 //!
-//! Several may read one table, and several may write one, each its own keys. But the mark of a target
-//! item names its source item and not its migration: of two that move the same items into the same
-//! table, the end of one would take off the marks that the other one needs. And of two that change the
-//! items of a table where they stand, each could undo what the other one does, for ever.
+//! Several migrations may read one table, and several may write one, each its own keys. But the
+//! mark of a target item names its source item and not its migration. If two migrations move the
+//! same items into the same table, the end of one removes marks that the other needs. If two change
+//! the items of a table in place, each could undo the other's changes forever.
 //!
-//! So the entry of active migrations, of which there is one, says of each migration from which table into which it
-//! moves items, from the write that begins it to the write that ends it. Two that begin at the same
-//! time cannot both write that.
+//! So the single entry of active migrations has, for each migration, the pairs of tables between
+//! which it moves items, from its first write to its last. Two migrations that start at the same
+//! time cannot both write it.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 
-/// Between two tables; no table has it in its name.
+/// Separates two tables; not allowed in names of tables.
 const INTO: char = '>';
 
-/// Another migration under way that moves items of the same table into the same table, in words.
+/// Returns a description of a conflicting migration; `None` if there is none.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -37,12 +37,12 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     }
     names.remove(&plan.migration);
     for name in names {
-        // Whoever begins it just now has not written its plan, but what it moves.
+        // A migration that is just starting has noted its moves, but not written its plan.
         let Ok((other, _)) = context.plan(&name).await else { continue };
         let Some(way) = moves(plan).intersection(&moves(&other)).next().cloned() else { continue };
         return Ok(Some(match ended.contains(&name) {
             true => format!(
-                "`{name}` has ended and is still followed; `weir migrate status {name}` says how to end that"
+                "`{name}` has ended, but functions still follow it; `weir migrate status {name}` shows how to stop that"
             ),
             false => told(&name, &way),
         }));
@@ -50,16 +50,16 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     Ok(None)
 }
 
-/// Notes in the active migrations what a plan moves, unless another one is in its way. Returns whether
-/// it was not noted before.
+/// Adds a plan's moves to the active migrations, unless another one conflicts. Returns whether they
+/// are new.
 ///
 /// # Errors
-/// Which one is in its way.
+/// Names the conflicting migration.
 pub(crate) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
     if let Some(why) = refused_by(active, plan) {
         return Err(Failure::Refused(why));
     }
-    // Who begins another plan by the same name is refused later, and moves nothing.
+    // Another plan with the same name is refused later, and moves nothing.
     let is_noted = active.moves.contains_key(&plan.migration);
     if !is_noted {
         active.moves.insert(plan.migration.clone(), moves(plan));
@@ -73,21 +73,21 @@ fn refused_by(active: &Active, plan: &Plan) -> Option<String> {
     others.find_map(|(name, ways)| Some(told(name, ways.intersection(&own).next()?)))
 }
 
-/// That a migration is in the way of another one, and why.
+/// Describes a conflict.
 fn told(name: &str, way: &str) -> String {
     let (source, target) = way.split_once(INTO).unwrap_or((way, way));
     if source == target {
         return format!(
-            "`{name}` is under way and changes items of `{source}` where they stand as well; end it first, as two that do not agree would change an item for ever"
+            "the running migration `{name}` also changes items of `{source}` in place; end it first, because two that disagree would change an item forever"
         );
     }
     format!(
-        "`{name}` is under way and moves items of `{source}` into `{target}` as well; end it first, as the end of one would take off the marks of both"
+        "the running migration `{name}` also moves items of `{source}` into `{target}`; end it first, because the end of one would remove the marks of both"
     )
 }
 
-/// From which table into which a plan moves items; what it changes where it stands it moves into the
-/// same one. Two that only remove items agree about each.
+/// Returns the pairs of tables between which a plan moves items; for changes in place, twice the
+/// same table. Purges are left out, because two of them agree about each item.
 fn moves(plan: &Plan) -> BTreeSet<String> {
     let way = |source: &str, target: &str| format!("{source}{INTO}{target}");
     let sources = plan.from.iter();
@@ -125,7 +125,7 @@ mod tests {
             // One source into another target, another source into the same one.
             (&one, Kind::Restructure, &[("orders", "details"), ("customers", "shop")], ""),
             (&one, Kind::InPlace, &[("orders", "orders")], ""),
-            (&changes, Kind::InPlace, &[("shop", "shop")], "items of `shop` where they stand"),
+            (&changes, Kind::InPlace, &[("shop", "shop")], "items of `shop` in place"),
             (&changes, Kind::InPlace, &[("lines", "lines")], ""),
             (&changes, Kind::Purge, &[("orders", "orders")], ""),
         ] {
@@ -140,7 +140,7 @@ mod tests {
             let is_as_expected =
                 refused.contains(expected) && refused.is_empty() == expected.is_empty();
             assert!(is_as_expected, "{moves:?}: {refused}");
-            // What has ended is in nobody's way.
+            // An ended migration conflicts with none.
             assert!(active.remove(&first.migration));
             assert!(!active.remove(&first.migration));
             assert!(enter(&mut active, &other).is_ok());

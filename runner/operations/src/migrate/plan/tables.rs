@@ -1,6 +1,4 @@
-//! What a migration must know of its tables before it begins, and samples of their items.
-//!
-//! It reads only.
+//! Reads the facts about tables that a migration needs, and samples of their items.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -20,19 +18,20 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::indexes::IndexFacts;
 use client::sdk_error::error_text;
 
-/// Answers in a row that bring no item of those asked for, before a table counts as throttled.
+/// Maximum number of consecutive responses without a requested item, before a table counts as
+/// throttled.
 const THROTTLED_MAX: u32 = 8;
-/// How long is waited after the first of them; after the second one twice as long, and so on.
+/// Pause after the first of them; it doubles each time.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
-/// Tables that a message names.
+/// Maximum number of tables in a message.
 const NAMED_MAX: i32 = 20;
 
 /// A table of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct TableFacts {
     pub(crate) schema: KeySchema,
-    /// Items as `DescribeTable` counts them: on AWS some hours old.
+    /// Number of items by `DescribeTable`: on AWS some hours old.
     pub(crate) items: u64,
     pub(crate) bytes: u64,
     /// The stream's view type, if it has one.
@@ -42,7 +41,7 @@ pub(crate) struct TableFacts {
     pub(crate) indexes: Vec<IndexFacts>,
 }
 
-/// Describes every table of a plan; those that do not exist are left out.
+/// Describes every table of a plan; missing tables are left out.
 pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<String, TableFacts>> {
     let mut tables = BTreeMap::new();
     for direction in [Direction::Forward, Direction::Reverse] {
@@ -53,7 +52,8 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
             match client.describe_table().table_name(name).send().await {
                 Ok(answer) => {
                     let facts = answer.table.as_ref().and_then(facts);
-                    let facts = facts.ok_or_else(|| format!("`{name}` cannot be understood"))?;
+                    let facts = facts
+                        .ok_or_else(|| format!("the description of `{name}` is incomplete"))?;
                     tables.insert(name.to_owned(), facts);
                 }
                 Err(error)
@@ -69,7 +69,7 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
     Ok(tables)
 }
 
-/// The names of the first tables of a store, as many as a message can name.
+/// Returns the names of the first tables of a store, as many as a message has.
 ///
 /// # Errors
 /// When they cannot be listed.
@@ -82,16 +82,16 @@ pub(crate) async fn names(client: &Client) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The key schema of a table.
+/// Returns the key schema of a table.
 pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema> {
     let answer = client.describe_table().table_name(table).send().await;
     let answer =
         answer.map_err(|error| format!("DescribeTable {table}: {}", error_text(&error)))?;
     let facts = answer.table.as_ref().and_then(facts);
-    Ok(facts.ok_or_else(|| format!("`{table}` cannot be understood"))?.schema)
+    Ok(facts.ok_or_else(|| format!("the description of `{table}` is incomplete"))?.schema)
 }
 
-/// The key schemas alone.
+/// Returns the key schemas alone.
 pub(crate) fn schemas(tables: &BTreeMap<String, TableFacts>) -> BTreeMap<String, KeySchema> {
     tables.iter().map(|(name, facts)| (name.clone(), facts.schema.clone())).collect()
 }
@@ -121,7 +121,7 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
     })
 }
 
-/// The first `limit` items of a table, in the order of a scan.
+/// Returns the first `limit` items of a table, in scan order.
 pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<Vec<Item>> {
     let (mut items, mut start) = (Vec::new(), None);
     while (items.len() as u64) < limit {
@@ -140,7 +140,7 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
     Ok(items)
 }
 
-/// Every item of a partition, strongly consistent, in the order of the sort keys.
+/// Returns every item of a partition, strongly consistent, ordered by sort key.
 pub(crate) async fn partition(
     client: &Client,
     table: &str,
@@ -170,7 +170,7 @@ pub(crate) async fn partition(
     }
 }
 
-/// One item, strongly consistent.
+/// Reads one item, strongly consistent.
 pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>> {
     let request = client.get_item().table_name(table).consistent_read(true);
     let request = request.set_key(Some(client::attribute::to_sdk_item(key)));
@@ -179,7 +179,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     answer.item.as_ref().map(from_sdk).transpose()
 }
 
-/// Items by their keys, strongly consistent; those that are not there are left out.
+/// Reads items by their keys, strongly consistent; missing ones are left out.
 pub(crate) async fn get_all(
     client: &Client,
     table: &str,
@@ -206,7 +206,7 @@ pub(crate) async fn get_all(
         let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
         without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
         if without_progress > THROTTLED_MAX {
-            return Err(fatal!("`{table}` is throttled: its keys stay unprocessed"));
+            return Err(fatal!("`{table}` is throttled: its items cannot be read"));
         }
         if !left.is_empty() {
             tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;
@@ -216,7 +216,7 @@ pub(crate) async fn get_all(
     Ok(items)
 }
 
-/// From the SDK's item to ours, by way of DynamoDB JSON, which both know.
+/// Converts an item of the SDK, through DynamoDB JSON.
 pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
     let mut text = String::new();
     write_members(&mut text, item);
@@ -279,7 +279,7 @@ fn write_value(out: &mut String, value: &Sdk) {
         Sdk::Bs(members) => tagged(out, "BS", &|out| {
             list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
         }),
-        // Null, and what the SDK may learn later: DynamoDB JSON has no other writing for it.
+        // Null, and types that a later SDK may add, for which there is no other form.
         _ => out.push_str("{\"NULL\":true}"),
     }
 }

@@ -1,4 +1,5 @@
-//! What stands in the targets before a migration begins: it overwrites nothing that it did not write.
+//! Finds existing items in the targets before a migration starts: it never overwrites foreign
+//! items.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
 use client::output::counted;
 
-/// Items of each target that are looked at.
+/// Number of items of each target that are read.
 const LOOKED_AT: u64 = 100;
 
-/// A line for each target that is not empty. What is changed in place has no target of its own.
+/// Returns a line for each target that is not empty. A change in place has no target.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -36,11 +37,11 @@ pub(crate) async fn occupied(
         let count = facts.items.max(1 + seen.count() as u64);
         let key = item_to_string(&key_of(first, &facts.schema));
         let mark = match first.contains_key(MARK) {
-            true => "which a migration wrote that is not completed",
-            false => "which has no mark of a migration",
+            true => "written by a migration that is not completed",
+            false => "without a mark of a migration",
         };
         lines.push(format!(
-            "`{table}` has about {} already, such as {key}, {mark}; none is overwritten, and `verify` names those in the way: empty the table first",
+            "`{table}` has about {}, for example {key}, {mark}; they are not overwritten, and `verify` reports collisions: empty the table first",
             counted(count, "item", "items")
         ));
     }

@@ -1,4 +1,4 @@
-//! What a plan says of items and none of those that were tried has, in words for its author.
+//! Describes names in a plan that none of the sampled items has.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use rules::migration::{Absent, Unmatched};
 use client::output::counted;
 use template::diagnostic::similar;
 
-/// Names that a message shows at most.
+/// Maximum number of names in a message.
 const NAMES_MAX: usize = 12;
 
-/// The name that was probably meant.
+/// Returns the name that was probably meant.
 fn meant(absent: &Absent) -> Option<&str> {
     similar(&absent.name, absent.known.iter().map(String::as_str))
 }
 
-/// One line for a person.
+/// Formats one line.
 pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     let tried = counted(tried, "item", "items");
     let of_absent = |absent: &Absent, what: &str| {
         let hint = match meant(absent) {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("there are {}", listed(&absent.known)),
+            None => format!("names are {}", listed(&absent.known)),
         };
         format!("`{}`{what} none of {tried} of `{table}`; {hint}", absent.path)
     };
@@ -31,7 +31,7 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
         Unmatched::Uncut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
-                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: whole` any value",
+                "`.{path}` is cut in none of {tried} of `{table}`: its type there is {}; `cut: each` needs a list that is not empty, `cut: whole` any value",
                 types.join(" or ")
             )
         }
@@ -47,8 +47,8 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Whether it is a slip rather than an attribute that few items have: a name beside it is nearly the
-/// same, or a split never cuts there.
+/// Returns true for a probable typing error rather than a rare attribute: an existing name is
+/// similar, or a split never cuts there.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

@@ -1,5 +1,5 @@
-//! How far the backfill of a migration is. A migration whose segments are all read is moved to `tailing`
-//! by whoever looks.
+//! The progress of a migration's backfill. The first reader after the last segment moves the
+//! migration to `tailing`.
 
 use control::{BACKFILL_RUN, Expect, Move, State};
 use rules::migration::Phase;
@@ -10,7 +10,7 @@ use crate::migrate::failure::Result;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::clear_touches;
 
-/// The backfill's progress, and the state as [`advance`] would leave it; writes nothing.
+/// Returns the backfill's progress, and the state as [`advance`] would leave it; writes nothing.
 pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progress)> {
     let mut state = context.state(name).await?;
     let progress = Progress::of(&context.tasks_of(name, BACKFILL_RUN).await?);
@@ -20,7 +20,8 @@ pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progre
     Ok((state, progress))
 }
 
-/// The backfill's progress. When all of it is done, the migration tails the stream.
+/// Returns the backfill's progress, and moves the migration to `tailing` when all segments are
+/// read.
 pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Progress)> {
     let state = context.state(name).await?;
     let tasks = context.tasks_of(name, BACKFILL_RUN).await?;
@@ -29,7 +30,7 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         let at = context.now().await;
         return match context.make(name, Guard::default(), &Move::Tail { at }).await {
             Ok(state) => Ok((state, progress)),
-            // Many look at the same time; one of them moves it.
+            // Concurrent readers: one of them moves it.
             Err(failure) => match context.state(name).await? {
                 state if state.phase == Phase::Copying => Err(failure),
                 state => Ok((state, progress)),

@@ -1,6 +1,7 @@
-//! Documents of a split on the way back: which cannot be assembled, and what one is now.
+//! Documents of a split on the way back: those that cannot be assembled, and the current state of
+//! one.
 //!
-//! Assembling is the rule's; here its parts are read.
+//! The rule assembles them; this module reads their parts.
 
 use control::{Problem, ProblemKind};
 use model::Item;
@@ -16,7 +17,7 @@ use crate::migrate::plan::tables;
 use client::exit::Exit;
 use client::output::show;
 
-/// What is not yet as a document's parts say, in words; none if all of it is.
+/// Returns how a document differs from its parts; `None` if it does not.
 pub(crate) async fn unassembled(
     client: &aws_sdk_dynamodb::Client,
     migration: &Migration,
@@ -39,8 +40,8 @@ pub(crate) async fn unassembled(
     Ok(None)
 }
 
-/// The documents that the function could not assemble, and that still cannot be, the first ones up to
-/// `most`: each as a line.
+/// Returns a line for each document that the function could not assemble and that still cannot be
+/// assembled, at most `most`.
 pub(crate) async fn refused(
     context: &Context,
     name: &str,
@@ -67,11 +68,11 @@ pub(crate) async fn refused(
     Ok(lines)
 }
 
-/// Shows the document with a key, assembled of its parts as they are now, whatever its size.
+/// Shows the document with a key, assembled from its current parts, whatever its size.
 pub(crate) async fn document(context: &Context, name: &str, key: &str) -> Result<Exit> {
     let (plan, _) = context.plan(name).await?;
     if plan.kind != Kind::Split {
-        return Err(refused!("`{name}` splits nothing; only a split has documents"));
+        return Err(refused!("`{name}` is not a split; only a split has documents"));
     }
     let key = item_key::parse(key)?;
     let migration = compile(context, &plan, Direction::Reverse).await?;
@@ -85,7 +86,7 @@ pub(crate) async fn document(context: &Context, name: &str, key: &str) -> Result
             return Ok(Exit::Done);
         }
     }
-    Err(fatal!("there is no document with the key {}", item_to_string(&key)))
+    Err(fatal!("no document with the key {}", item_to_string(&key)))
 }
 
 async fn parts(

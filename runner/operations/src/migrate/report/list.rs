@@ -1,4 +1,4 @@
-//! Which migrations there are, and what became of one: `list` and `journal`.
+//! `list` and `journal`: shows the migrations, and the phase changes of one.
 
 use control::JournalLine;
 use jiff::Timestamp;
@@ -25,12 +25,12 @@ pub(crate) async fn list(context: &Context) -> Result<Exit> {
         .collect();
     output::rows(context.output, &["migration", "phase", "paused", "begun"], &rows);
     if rows.is_empty() {
-        say(&format!("no migration was begun: `{}` has none", context.control.table));
+        say(&format!("no migrations: `{}` has none", context.control.table));
     }
     Ok(Exit::Done)
 }
 
-/// Shows each change of a migration's phase.
+/// Shows each phase change of a migration.
 pub(crate) async fn journal(context: &Context, name: &str) -> Result<Exit> {
     context.state(name).await?;
     let entries: Vec<JournalLine> = context.control.list(name, JournalLine::PREFIX).await?;
@@ -50,8 +50,7 @@ pub(crate) async fn journal(context: &Context, name: &str) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Seconds since 1970: for programs as they are, for people as a time, and nothing where there is none
-/// yet.
+/// Formats seconds since 1970: unchanged for programs, as a time for people, empty if unset.
 fn time(output: Output, seconds: i64) -> Value {
     if output != Output::Table {
         return json!(seconds);

@@ -1,4 +1,4 @@
-//! What a migration tells about itself: status, list, journal, and waiting for a phase.
+//! Reports about migrations: status, list, journal, and waiting for a phase.
 
 pub(crate) mod backfill;
 pub(crate) mod documents;

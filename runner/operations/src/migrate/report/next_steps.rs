@@ -1,8 +1,7 @@
-//! What a person may say next: commands that work where the migration stands now, as they are.
+//! The next commands for the operator: those that are allowed in the migration's state.
 //!
-//! Nothing is read or written here. Which verbs are taken in a phase, `verbs` knows; what else is in
-//! their way is known from the state: a comparison that is too old, tombstones that still stand, a
-//! stream that nobody follows.
+//! Pure. `verbs` defines which verbs a phase allows; other obstacles follow from the state: an old
+//! comparison, tombstones that remain, a stream that no function follows.
 
 use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
@@ -11,53 +10,53 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::switch::way_back;
 use client::output;
 
-/// Verbs that move readers and writers.
+/// Verbs that switch readers and writers.
 const SWITCHES: [&str; 4] =
     ["cutover", "cutover --no-way-back", "revert", "revert --with-differences"];
-/// Verbs that begin a comparison.
+/// Verbs that start a comparison.
 const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
-/// Where a migration stands.
+/// The facts about a migration on which its next commands depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
     pub(crate) plan: Option<&'s Plan>,
-    /// Its backfill is paused.
+    /// The backfill is paused.
     pub(crate) is_paused: bool,
-    /// Tombstones or marks are left to remove.
+    /// Tombstones or marks remain.
     pub(crate) is_unswept: bool,
-    /// Its route is closed for writers.
+    /// The route is closed for writers.
     pub(crate) is_held_up: bool,
-    /// It has ended, and functions go on with it.
+    /// It has ended, and functions still follow it.
     pub(crate) is_still_followed: bool,
-    /// The last comparison found so many differences.
+    /// Number of differences of the last comparison.
     pub(crate) differences: u64,
-    /// Of these, those of items that cannot be transformed, which no repair helps.
+    /// How many of them are items that cannot be transformed, which no repair can help.
     pub(crate) refused: u64,
-    /// For so many seconds nothing has proved what the next switch rests on, which is too long: streams
-    /// may have forgotten what came before.
+    /// Set if the facts that the next switch needs were proved too long ago, this many seconds:
+    /// streams may have trimmed earlier records.
     pub(crate) stale_seconds: Option<i64>,
-    /// A comparison has segments to go, and a switch waits for it.
+    /// A comparison has open segments, and a switch waits for it.
     pub(crate) is_compared: bool,
-    /// A comparison was begun, and nobody has noted what it found, so a switch is refused.
+    /// A comparison was started and its result was not recorded, so a switch is refused.
     pub(crate) is_not_noted: bool,
-    /// That comparison is one of an end in place, which goes on with it when it is said again.
+    /// That comparison belongs to an end in place, which resumes it when it is run again.
     pub(crate) is_of_end: bool,
-    /// A change waits that perhaps nobody applies.
+    /// A change is waiting that probably no function applies.
     pub(crate) is_unfollowed: bool,
-    /// A change or a document waits that nobody ever can apply as it is, so a switch is refused.
+    /// A change or a document can never be applied as it is, so a switch is refused.
     pub(crate) is_hopeless: bool,
-    /// The last comparison on the way back found so many differences.
+    /// Number of differences of the last comparison on the way back.
     pub(crate) back_differences: u64,
-    /// The plan does not fit the tables as they are.
+    /// The plan no longer fits the tables.
     pub(crate) is_unfit: bool,
-    /// Whoever begins it was heard of so lately that they are perhaps still at it.
+    /// The command that starts the migration was active so recently that it may still run.
     pub(crate) is_beginning: bool,
 }
 
 impl<'s> Standing<'s> {
-    /// A migration that has just come to a phase, with nothing in its way.
+    /// Returns the facts of a migration that has just entered a phase without obstacles.
     pub(crate) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
         Self {
             name,
@@ -81,7 +80,7 @@ impl<'s> Standing<'s> {
         }
     }
 
-    /// As a state says it, in the store's time.
+    /// Returns the facts from a state; `now` is the store's time.
     pub(crate) fn of(name: &'s str, state: &State, plan: Option<&'s Plan>, now: i64) -> Self {
         let verified = state.verified.unwrap_or_default();
         Self {
@@ -96,9 +95,9 @@ impl<'s> Standing<'s> {
         }
     }
 
-    /// Whether a switch or an end that is meant for this phase would be refused.
+    /// Returns true if a switch or an end from this phase would be refused because of age.
     pub(crate) fn is_stale(&self) -> bool {
-        // The end of a purge compares by itself where the last comparison is older than that.
+        // The end of a purge repeats an old comparison itself.
         self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
     }
 
@@ -106,13 +105,14 @@ impl<'s> Standing<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Whether an end in place may be said, which makes a comparison of its own.
+    /// Returns true if an end in place is allowed, which makes its own comparison.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
     }
 
-    /// Whether the next switch would be refused, because nobody knows what the last comparison found.
+    /// Returns true if the next switch would be refused because the result of the last comparison
+    /// is unknown.
     pub(crate) fn lacks_comparison(&self) -> bool {
         self.is_not_noted
             && match self.phase {
@@ -124,7 +124,7 @@ impl<'s> Standing<'s> {
             }
     }
 
-    /// The commands, and why.
+    /// Returns the commands and their reasons.
     pub(crate) fn steps(&self) -> Vec<(String, &'static str)> {
         let mut steps = self.of_phase();
         if self.is_hopeless {
@@ -132,23 +132,24 @@ impl<'s> Standing<'s> {
         }
         if self.is_compared && matches!(self.phase, Phase::Tailing | Phase::Ready | Phase::CutOver)
         {
-            // A switch is refused until it is done, and one more comparison only takes its time.
+            // A switch is refused until the comparison is done, and another comparison would only
+            // delay it.
             self.leave_out(&mut steps, &SWITCHES);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "tell workers of the comparison that is at work again, if it stands still";
+            let why = "notify workers of the running comparison again, if it makes no progress";
             steps.insert(0, (self.verb("resume"), why));
         }
         if self.lacks_comparison() && !self.is_compared {
             self.leave_out(&mut steps, &SWITCHES);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "the last comparison was not brought to its end, compare again";
+            let why = "the last comparison did not finish; compare again";
             steps.insert(0, (self.verb("verify"), why));
         }
         if self.is_of_end && !self.is_hopeless {
-            // It tells workers of that comparison as well, and needs no other.
+            // It also notifies workers of that comparison, and needs no other.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "go on with the comparison that it began, if nobody else does";
+            let why = "resume its comparison, if no other command does";
             steps.insert(0, (self.verb("complete"), why));
         }
         if self.is_unfit {
@@ -156,26 +157,26 @@ impl<'s> Standing<'s> {
             self.leave_out(&mut steps, &COMPARISONS);
             if matches!(self.phase, Phase::Copying | Phase::Tailing | Phase::Ready) {
                 self.leave_out(&mut steps, &["abort", "complete"]);
-                let why = "give it up, if the tables cannot be as the plan wants them";
+                let why = "abort, if the tables cannot be changed to fit the plan";
                 steps.push((self.verb("abort"), why));
             }
         }
         if self.is_unfollowed {
-            steps.insert(0, (self.verb("work"), "apply what waits in the streams"));
+            steps.insert(0, (self.verb("work"), "apply the waiting changes"));
         }
         steps
     }
 
-    /// What is refused because of an item that is in the way gives way to what is not.
+    /// Replaces steps that a hopeless item would make fail.
     fn note_hopeless(&self, steps: &mut Vec<(String, &'static str)>) {
         let is_in_place = self.kind().is_some_and(Kind::is_in_place);
         match self.phase {
             Phase::Ready => self.leave_out(steps, &["complete"]),
             Phase::CutOver if is_in_place => {
-                // There is nothing to compare any more.
+                // Nothing is left to compare.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
-                    *why = "end it, once the item that is named is corrected";
+                    *why = "end it, once the named item is corrected";
                 }
                 return;
             }
@@ -184,7 +185,7 @@ impl<'s> Standing<'s> {
         }
         self.leave_out(steps, &SWITCHES);
         self.leave_out(steps, &COMPARISONS);
-        let why = "correct the item that is named first, then compare again";
+        let why = "correct the named item, then compare again";
         steps.insert(0, (self.verb("verify"), why));
     }
 
@@ -192,7 +193,7 @@ impl<'s> Standing<'s> {
         steps.retain(|(command, _)| !verbs.iter().any(|verb| *command == self.verb(verb)));
     }
 
-    /// Says them.
+    /// Shows the commands.
     pub(crate) fn show(&self) {
         let steps = self.steps();
         let steps: Vec<_> = steps.iter().map(|(command, why)| (command.as_str(), *why)).collect();
@@ -207,67 +208,70 @@ impl<'s> Standing<'s> {
         let step = |verb: &str, why| (self.verb(verb), why);
         match self.phase {
             Phase::Preparing | Phase::Copying if self.is_paused => {
-                vec![step("resume", "it is paused")]
+                vec![step("resume", "resume the paused backfill")]
             }
-            // Who takes it over from somebody who is still at it ends their beginning.
+            // Another start would take over from a command that may still run.
             Phase::Preparing if self.is_beginning => {
-                vec![step("wait", "somebody begins it, and was heard of in the last minute")]
+                vec![step(
+                    "wait",
+                    "another command is starting it, and was active in the last minute",
+                )]
             }
-            // The plan's file is wherever whoever began it has it.
+            // Only the operator knows where the plan's file is.
             Phase::Preparing => vec![(
                 "weir migrate start PLAN".to_owned(),
-                "go on with it, PLAN is its file; whoever began it was not heard of for a minute",
+                "resume the start, PLAN is its file; the command that started it was not active for a minute",
             )],
-            Phase::Copying => vec![step("wait", "until every segment is read")],
+            Phase::Copying => vec![step("wait", "wait until every segment is read")],
             Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
-                step("verify", "compare again, when what is refused is corrected or deleted"),
-                step("abort", "give it up, and correct the plan"),
+                step("verify", "compare again, after refused items are corrected or deleted"),
+                step("abort", "abort, and correct the plan"),
             ],
             Phase::Tailing if self.differences > 0 => vec![
-                step("verify --repair", "repair what differs, and compare again"),
-                step("abort", "give it up, and correct the plan"),
+                step("verify --repair", "repair the differences, and compare again"),
+                step("abort", "abort, and correct the plan"),
             ],
             Phase::Tailing => vec![step("verify", "compare sources and targets")],
             Phase::Ready if self.is_stale() => {
-                vec![step("verify", "the last comparison is too old, compare again")]
+                vec![step("verify", "the last comparison is too old; compare again")]
             }
             Phase::Ready => vec![self.end_of_ready()],
-            // It is refused, and lets writers go on.
+            // It is refused, and unblocks writers.
             Phase::CuttingOver if self.is_stale() => vec![
-                step("abort", "give it up, the last comparison is too old"),
-                (self.end_of_ready().0, "let writers go on as before, to compare again"),
+                step("abort", "abort: the last comparison is too old"),
+                (self.end_of_ready().0, "unblock writers on the sources, to compare again"),
             ],
             Phase::CuttingOver => {
                 vec![
-                    (self.end_of_ready().0, "go on, if nobody else does"),
-                    step("abort", "give it up"),
+                    (self.end_of_ready().0, "resume, if no other command does"),
+                    step("abort", "abort"),
                 ]
             }
-            Phase::Turning => vec![step("cutover", "go on, if nobody else does")],
+            Phase::Turning => vec![step("cutover", "resume, if no other command does")],
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
-                vec![step("revert", "go on, if nobody else does")]
+                vec![step("revert", "resume, if no other command does")]
             }
             Phase::Aborted if self.is_still_followed => {
-                vec![step("abort", "end it: changes are still followed")]
+                vec![step("abort", "finish it: functions still follow it")]
             }
             Phase::Reverted if self.is_still_followed => {
-                vec![step("revert", "end it: changes are still followed")]
+                vec![step("revert", "finish it: functions still follow it")]
             }
             Phase::Completed if self.is_still_followed => {
-                vec![step("complete", "end it: changes are still followed")]
+                vec![step("complete", "finish it: functions still follow it")]
             }
             Phase::Reverted if self.is_unswept => vec![step(
                 "revert",
-                "take tombstones and marks off the sources, if nobody else does",
+                "remove tombstones and marks from the sources, if no other command does",
             )],
             Phase::Aborted if self.is_held_up => {
-                vec![step("abort", "let writers go on, whoever gave it up did not come to that")]
+                vec![step("abort", "unblock writers: the abort did not finish")]
             }
             Phase::Aborted if self.is_unswept => {
-                vec![step("work", "take the last marks off the sources, if nobody else does")]
+                vec![step("work", "remove the last marks from the sources, if no workers do")]
             }
-            Phase::Completing => vec![step("complete", "go on, if nobody else does")],
+            Phase::Completing => vec![step("complete", "resume, if no other command does")],
             Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
         }
     }
@@ -276,7 +280,7 @@ impl<'s> Standing<'s> {
         match self.kind() {
             Some(Kind::Purge) => (self.verb("complete"), "end with a receipt"),
             Some(Kind::Restructure | Kind::Split) if !self.has_way_back() => {
-                (self.verb("cutover --no-way-back"), "switch readers and writers, for good")
+                (self.verb("cutover --no-way-back"), "switch readers and writers permanently")
             }
             _ => (self.verb("cutover"), "switch readers and writers"),
         }
@@ -287,15 +291,16 @@ impl<'s> Standing<'s> {
             return vec![(self.verb("complete"), "end it; there is no way back")];
         }
         let step = |verb: &str, why| (self.verb(verb), why);
-        let repair = step("verify --repair", "repair what came back otherwise, and compare again");
+        let repair =
+            step("verify --repair", "repair items that did not come back, and compare again");
         let mut steps = match (self.is_stale(), self.back_differences > 0) {
             (true, true) => vec![repair],
             (false, true) => {
                 let why =
-                    "switch back without what differs, if the targets cannot be used any longer";
+                    "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare what came back, before a way back")],
+            (true, false) => vec![step("verify", "compare what came back, before a revert")],
             (false, false) => vec![step("revert", "switch back")],
         };
         steps.push(step("complete", "close the way back"));
@@ -307,7 +312,8 @@ impl<'s> Standing<'s> {
     }
 }
 
-/// For how long nothing has proved what the next switch rests on, if that is too long.
+/// Returns for how many seconds the facts that the next switch needs were not proved, if that is
+/// too long.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
@@ -326,7 +332,7 @@ pub(crate) mod tests {
     use super::*;
     use control::verbs::{Answer, Verb, answer};
 
-    /// A plan that says what a verb depends on, and no more.
+    /// Returns a plan with just the facts on which verbs depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
@@ -380,7 +386,7 @@ pub(crate) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // An end goes on with its own comparison, but not past what is in its way.
+        // An end resumes its own comparison, but does not skip its obstacles.
         let ended = |standing| Standing { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
@@ -392,7 +398,7 @@ pub(crate) mod tests {
         assert_eq!(hopeless(left), ["weir migrate verify shop"]);
         let expected = ["weir migrate complete shop", "weir migrate revert shop"];
         assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
-        // A comparison is at work: one more is not the way on.
+        // While a comparison runs, another one is not the next step.
         let tailing = Standing { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
         let preparing = of(Phase::Preparing, &split);
@@ -415,7 +421,7 @@ pub(crate) mod tests {
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
-    /// The verb of a command, if it is one that may be refused.
+    /// Returns the verb of a command, if it is one that may be refused.
     fn verb_of(command: &str) -> Option<Verb> {
         Some(match command.split(' ').nth(2)? {
             "start" => Verb::Start,
@@ -442,7 +448,7 @@ pub(crate) mod tests {
         ];
         for plan in &plans {
             let kind = plan.kind;
-            // A purge is not switched.
+            // A purge has no switch.
             let is_there = |phase: &Phase| {
                 kind != Kind::Purge || !(Phase::CuttingOver..=Phase::Reverted).contains(phase)
             };
@@ -462,7 +468,7 @@ pub(crate) mod tests {
                     Standing { is_not_noted: true, is_of_end, ..plain },
                     Standing { is_beginning: true, ..plain },
                     Standing { is_unfit: true, ..plain },
-                    // Nothing comes back where nothing is to go back.
+                    // Without a way back, nothing comes back.
                     Standing { back_differences: 2 * u64::from(may_be_stale), ..plain },
                     Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];

@@ -1,39 +1,40 @@
-//! Looks that fail now and then: whoever only watches does not end what works, and whoever waits goes on
-//! waiting.
+//! Tolerates failed reads: a command that only watches must not end the workers, and a command that
+//! waits keeps waiting.
 
 use std::time::{Duration, Instant};
 
 use crate::migrate::failure::{Failure, Result};
 use client::output::say;
 
-/// For how long looks may fail in a row before whoever only watches gives up.
+/// How long reads may fail in a row before a watching command gives up.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
-/// How many looks may fail, by time.
+/// The tolerance for failed reads, by time.
 pub(crate) struct Patience {
     most: Duration,
-    /// Since when each look has failed.
+    /// Since when every read has failed.
     since: Option<Instant>,
     said: Option<Failure>,
-    /// It is known that there is something to see.
+    /// Whether something to read is known to exist.
     is_known: bool,
 }
 
 impl Patience {
-    /// For what is known to be there: looks may fail for so long in a row.
+    /// Returns the tolerance for something that exists; `most` is the time for which reads may
+    /// fail.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, since: None, said: None, is_known: true }
     }
 
-    /// The same, but the first look must not fail: there may be nothing to see.
+    /// Returns the same, but the first read must not fail: there may be nothing to read.
     pub(crate) fn after_first(most: Duration) -> Self {
         Self { is_known: false, ..Self::new(most) }
     }
 
-    /// What was seen; none if it was not to be seen this time, which is said.
+    /// Returns what was read; `None` if the read failed and may be retried, which is reported.
     ///
     /// # Errors
-    /// When that is so for too long.
+    /// When reads have failed for too long.
     pub(crate) fn seen<T>(&mut self, look: Result<T>) -> Result<Option<T>> {
         let problem = match look {
             Ok(seen) => {
@@ -49,7 +50,7 @@ impl Patience {
             return Err(problem);
         }
         if self.said.as_ref() != Some(&problem) {
-            say(&format!("cannot look, it is tried again: {problem}"));
+            say(&format!("cannot read the status, retrying: {problem}"));
             self.said = Some(problem);
         }
         Ok(None)

@@ -1,8 +1,8 @@
-//! Places of a status or a plan's report in JSON.
+//! Looks up values in the JSON of a status or a plan's report.
 
 use serde_json::Value;
 
-/// What stands at a place of a document; null if nothing does.
+/// Returns the value at a JSON pointer; null if there is none.
 pub(crate) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
     value.pointer(place).unwrap_or(&Value::Null)
 }

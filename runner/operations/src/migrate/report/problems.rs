@@ -1,9 +1,8 @@
-//! Notes of problems: which of them a status tells, and which are no problems any more.
+//! Notes of problems: those that a status shows, and those that are solved.
 //!
-//! Workers note what a person must look at. A comparison that finds no difference says that all of it
-//! was put right before it began, so notes from before are removed: whoever reads `status` would look
-//! for what is not there. Documents that could not be assembled stay noted: a way back looks at each of
-//! them once more, and must not miss one.
+//! Workers note problems for the operator. A comparison without a difference proves that all
+//! earlier ones are solved, so their notes are removed. Notes of documents that could not be
+//! assembled stay: a way back checks each of them once more, and must not miss one.
 
 use std::collections::BTreeMap;
 
@@ -16,28 +15,28 @@ use rules::migration::plan::Kind;
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 
-/// Notes that are removed at the same time.
+/// Number of concurrent deletes of notes.
 const AT_ONCE: usize = 16;
-/// By how much the second of a note may be too early: seconds are whole, and DynamoDB's machines have
-/// clocks of their own.
+/// By how many seconds a note's time may be too early: seconds are whole, and DynamoDB's machines
+/// have different clocks.
 const EARLY_SECONDS: i64 = 5;
 
-/// Problems of which a status says what they are.
+/// Number of problems that a status describes.
 const PROBLEMS_SHOWN: usize = 5;
 
 /// The notes of a migration.
 pub(crate) struct Problems {
-    /// What a person must look at.
+    /// Unsolved problems.
     standing: Vec<Problem>,
-    /// What was put right since it was noted.
+    /// Problems that are solved.
     gone: Vec<Problem>,
 }
 
 impl Problems {
-    /// The notes of a migration in a phase. Who came to the end of a way has proved that nothing is left
-    /// of what was noted on it: a switch there or back, and the end of what is changed in place, is
-    /// refused while something is. Any other end closes the way back without a look at what is on it. If
-    /// `are_whole`, every document that could not be assembled can be.
+    /// Sorts the notes of a migration in a phase. A switch there or back, and the end of a change
+    /// in place, are refused while a problem remains, so after them all are solved. Any other end
+    /// closes the way back without checking it. `are_whole` is true if every document can be
+    /// assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
         phase: Phase,
@@ -55,17 +54,17 @@ impl Problems {
         self.standing.is_empty()
     }
 
-    /// How many there are, by their kind.
+    /// Returns the number of unsolved problems by kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<String, u64> {
         by_kind(&self.standing)
     }
 
-    /// The same of those that are gone.
+    /// Returns the number of solved ones likewise.
     pub(crate) fn gone_by_kind(&self) -> BTreeMap<String, u64> {
         by_kind(&self.gone)
     }
 
-    /// The first of them, in words.
+    /// Describes the first unsolved problems.
     pub(crate) fn samples(&self) -> Vec<String> {
         let told = |Problem { kind, table, key, reason, .. }: &Problem| {
             format!("{}: {table} {key}: {reason}", kind.as_str())
@@ -86,8 +85,9 @@ fn is_of_document(note: &Problem) -> bool {
     note.kind == ProblemKind::Unassembled
 }
 
-/// Removes the notes of a migration from before a second, by the clock of DynamoDB's answers. Those that
-/// are written anew meanwhile stay, and what cannot be removed now is left to the next comparison.
+/// Removes the notes of a migration from before a second, by the clock of DynamoDB's answers. Notes
+/// that are written again meanwhile stay; a note that cannot be removed now is left to the next
+/// comparison.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -105,7 +105,7 @@ async fn remove(context: &Context, note: &Problem, before: u64) {
     let request = request
         .key(PARTITION_KEY, Sdk::S(note.partition()))
         .key(SORT_KEY, Sdk::S(note.name()))
-        // A worker that did not know the time noted none.
+        // A worker that did not know the time wrote none.
         .condition_expression("attribute_not_exists(#at) OR #at < :before")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":before", Sdk::N(before.to_string()));
@@ -140,7 +140,7 @@ mod tests {
             (Phase::Completed, Kind::InPlace, false, 0, 3),
             // The way back was closed with them on it.
             (Phase::Completed, Kind::Split, false, 3, 0),
-            // What it was given up for.
+            // The reason for the abort.
             (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
             let problems = Problems::of(notes.clone(), phase, Some(kind), are_whole);

@@ -1,57 +1,56 @@
-//! What the tasks of a run have done together, and how much of a backfill that is.
+//! Sums the tasks of a run, and computes how much of a backfill is done.
 //!
-//! Nothing is read here. Tables are of unequal size, so how much is copied is told in items where it is
-//! known how many there are, and in segments only where it is not; how long the rest takes follows from
-//! the same measure.
+//! Pure. Tables differ in size, so progress is measured in items if their number is known, and in
+//! segments otherwise; the remaining time follows from the same measure.
 //!
-//! What is told never goes back: the counts are those from when the backfill began, each segment is its
-//! share of its table's count, more than its share is told of none, and a segment that is read once more
-//! for something else stays as far as it was copied.
+//! Progress never goes back: the counts are from when the backfill began; each segment is a share
+//! of its table's count, and counts at most its share; a segment that is read again for something
+//! else stays complete.
 
 use std::collections::BTreeMap;
 
 use control::Task;
 use serde_json::{Value, json};
 
-/// What the tasks of a run have done together.
+/// The sum of the tasks of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) tasks: usize,
     pub(crate) done: usize,
-    /// Tasks whose segment was read to its end, also where it is read once more by now.
+    /// Number of segments that were read to their end, even if they are being read again.
     copied: usize,
-    /// What is read once more, to take marks off; none if nothing is.
+    /// The second read, which removes marks; `None` if there is none.
     anew: Option<Anew>,
-    /// Tasks that a worker has had.
+    /// Number of tasks that a worker has taken.
     pub(crate) taken: usize,
-    /// Tasks that nobody takes up until a person has them taken up again.
+    /// Number of tasks that are set aside until the operator resumes them.
     pub(crate) aside: usize,
-    /// Why an open task could not be worked on lately.
+    /// Why an open task failed recently.
     pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
-    /// By table, its segments.
+    /// Segments by table.
     tables: BTreeMap<String, Vec<Segment>>,
 }
 
-/// What was read once more.
+/// The progress of a second read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Anew {
     done: usize,
-    /// Items.
+    /// Number of items.
     read: u64,
 }
 
-/// What the task of a segment has done.
+/// The progress of a segment's task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
     is_done: bool,
-    /// Items that were read.
+    /// Number of items that were read.
     read: u64,
 }
 
 impl Progress {
-    /// Adds up tasks.
+    /// Sums tasks.
     pub(crate) fn of<'t>(tasks: impl IntoIterator<Item = &'t Task>) -> Self {
         let mut progress = Self::default();
         for task in tasks {
@@ -81,24 +80,24 @@ impl Progress {
         if task.done {
             return;
         }
-        // What stands still until a person helps is told before what is tried again.
+        // The reason of a task that is set aside takes precedence over one that is retried.
         if self.failing.is_none() || (task.aside && self.aside == 0) {
             self.failing = task.failing.clone().or(self.failing.take());
         }
         self.aside += usize::from(task.aside);
     }
 
-    /// A count; 0 if nothing was counted.
+    /// Returns a count; 0 if nothing was counted.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Whether all tasks are done.
+    /// Returns true if all tasks are done.
     pub(crate) fn is_done(&self) -> bool {
         self.done == self.tasks
     }
 
-    /// Whether there are tasks of a backfill, and all are done.
+    /// Returns true if there are backfill tasks, and all are done.
     pub(crate) fn is_copied_to_the_end(&self) -> bool {
         self.is_done() && self.tasks > 0
     }
@@ -113,8 +112,8 @@ impl Progress {
         })
     }
 
-    /// How much of a backfill is done, where `counted` says how many items a table had when it began, as
-    /// far as that is known.
+    /// Returns how much of a backfill is done. `counted` has the number of items by table when it
+    /// began, if known.
     pub(crate) fn measure(&self, counted: &BTreeMap<String, u64>) -> Measure {
         if self.tasks > 0 && self.copied == self.tasks {
             let read = self.count("read");
@@ -122,7 +121,7 @@ impl Progress {
         }
         let mut measure = Measure::default();
         for (table, segments) in &self.tables {
-            // 0 is that of a table whose items are too new to be counted, too.
+            // 0 may also mean that a table's items are too new to be counted.
             let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
                 return self.in_segments();
             };
@@ -133,29 +132,29 @@ impl Progress {
 
     fn in_segments(&self) -> Measure {
         let [done, whole] = [self.copied, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
-        // Segments of several tables differ in size by nobody knows how much.
+        // Segments of several tables differ in size by an unknown amount.
         Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
     }
 }
 
-/// Items that were read, by some counts.
+/// Returns the number of items that were read, from the counts.
 fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get("read").copied().unwrap_or(0)
 }
 
-/// How much of a backfill is done, in items or in segments.
+/// The measure of a backfill, in items or in segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
     done: u64,
     whole: u64,
     /// Every segment is read.
     is_all: bool,
-    /// There is more than the whole, and nobody knows how much.
+    /// The whole is larger by an unknown amount.
     is_guess: bool,
 }
 
 impl Measure {
-    /// Adds a table that had so many items. Keys are spread over its segments evenly.
+    /// Adds a table that had so many items, which its segments share evenly.
     fn add(&mut self, segments: &[Segment], items: u64) {
         let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
         let mut done = 0_u64;
@@ -168,7 +167,7 @@ impl Measure {
         self.whole += items;
     }
 
-    /// Whole percents; 100 only when every segment is read.
+    /// Returns whole percents; 100 only when every segment is read.
     pub(crate) fn percent(self) -> u64 {
         if self.is_all {
             return 100;
@@ -176,8 +175,8 @@ impl Measure {
         self.done.saturating_mul(100).checked_div(self.whole).unwrap_or(0).min(99)
     }
 
-    /// How many seconds the rest takes at the pace of those that have passed; none if nothing is done
-    /// yet, or nobody knows how much is left.
+    /// Estimates the remaining seconds from the pace so far; `None` if nothing is done yet, or the
+    /// whole is unknown.
     pub(crate) fn seconds_left(self, passed: u64) -> Option<u64> {
         if self.is_all || self.is_guess {
             return None;
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
     use crate::migrate::start::tasks::tests::task;
 
-    /// Tasks of a table: of each, what it has read and whether it is done.
+    /// Returns tasks of a table, given the items that each has read, and whether it is done.
     fn tasks(table: &str, tasks: &[(u64, bool)]) -> Vec<Task> {
         let task = |(read, done): &(u64, bool)| Task {
             table: table.to_owned(),
@@ -216,24 +215,24 @@ mod tests {
             (Vec::new(), [0, 0], 0, None),
             (one(&[(0, false); 4]), [0, 20_000], 0, None),
             (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
-            // Half of the segments are those of a table of eight items.
+            // Half of the segments belong to a table of eight items.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
-            // The table has grown since it was counted: what is done is told by its segments.
+            // The table has grown since it was counted, so progress is measured by its segments.
             (
                 one(&[(4_500, true), (4_500, true), (4_500, true), (0, false)]),
                 [0, 5_000],
                 75,
                 Some(33),
             ),
-            // Nothing is done that could say it.
+            // Nothing is done yet.
             (one(&[(1_300, false); 4]), [0, 5_000], 99, None),
             (both(&done8, &[(1_300, false); 4]), [8, 5_000], 99, None),
-            // Nothing is known of the count.
+            // The count is unknown.
             (one(&[(5_000, true), (0, false), (0, false), (0, false)]), [0, 0], 25, Some(300)),
             (one(&[(5_000, false), (0, false)]), [0, 0], 0, None),
             (both(&done8, &[(25, false); 4]), [8, 0], 50, None),
             (one(&[(4_750, true); 4]), [0, 20_000], 100, None),
-            // It has shrunk.
+            // The table has shrunk.
             (one(&[(4_500, true), (0, false)]), [0, 90_000], 50, Some(100)),
         ] {
             let counted = [("small".to_owned(), small), ("big".to_owned(), big)].into();
@@ -246,7 +245,7 @@ mod tests {
     #[test]
     fn what_is_told_of_a_backfill_never_goes_back() {
         for (counted, sizes) in [
-            // As it was counted, grown, shrunk, and not counted.
+            // As counted, grown, shrunk, and not counted.
             ([8, 3_000], [2, 750]),
             ([8, 3_000], [40, 2_000]),
             ([900, 3_000], [2, 11]),

@@ -1,6 +1,6 @@
-//! What a migration says about itself: status and watch.
+//! `status` and `watch`: the status of a migration.
 //!
-//! Nothing is moved here but from copying to tailing, when every segment was read.
+//! The only change made here is from copying to tailing, after every segment was read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,39 +30,38 @@ use crate::migrate::switch::{comparison, way_back};
 use client::exit::Exit;
 use client::output::{self, Output, show};
 
-/// Phases in which nothing more happens by itself.
+/// Phases in which nothing happens without a command.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
-/// For so many seconds after its last line in the journal whoever begins a migration is perhaps still
-/// at it: a fence is waited for half a minute at most.
+/// Seconds after its last journal line during which the command that starts a migration may still
+/// run: it waits half a minute for a fence at most.
 const BEGINNING_SECONDS: i64 = 60;
 
-/// What is known of a migration at one moment.
+/// The facts about a migration at one moment.
 struct Known {
     state: State,
     plan: Option<Plan>,
     backfill: Progress,
-    /// Items of the sources by table when the backfill began; none if that is over, or was not noted.
+    /// Number of items of the sources by table when the backfill began; `None` if it is over, or
+    /// the number is unknown.
     counted: Option<BTreeMap<String, u64>>,
     route: Option<Route>,
     problems: Problems,
     streams: Streams,
     documents: Documents,
-    /// The comparisons that are at work.
+    /// The running comparisons.
     compared: Option<Progress>,
-    /// The last one is one that an end goes on with.
+    /// Whether the last one is resumed by an end.
     is_left: bool,
     throttled: Option<String>,
-    /// Segments that nobody could work on lately.
+    /// Segments that failed recently.
     failing: Value,
-    /// For how long it is in a phase that somebody has to end, in seconds since its last line in the
-    /// journal.
+    /// Seconds since its last journal line, in a phase that a command has to end.
     in_phase: Option<i64>,
     now: i64,
 }
 
-/// The status of a migration as JSON, `weir.migration.status/v1`.
-///
-/// With a watcher it says also how far the streams are.
+/// Returns the status of a migration as JSON, `weir.migration.status/v1`; with a watcher, including
+/// the streams.
 pub(crate) async fn describe(
     context: &Context,
     name: &str,
@@ -73,7 +72,7 @@ pub(crate) async fn describe(
     let route = context.control.route(name).await?;
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    // What was given up is told as far as it had come.
+    // An aborted backfill is reported as far as it had come.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
@@ -81,11 +80,11 @@ pub(crate) async fn describe(
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
         streams = watcher.look(context, &state, plan, now).await;
         let asked = documents_in_the_way(context, plan, phase);
-        // What is not known in time is not said, but that it is not.
+        // Facts that are unknown in time are reported as unknown.
         let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
         documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
     }
-    // After a cut-over a look may have noted what it proved.
+    // After a cut-over, reading the streams may have recorded a new proof.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
     let problems = Problems::of(
         notes,
@@ -141,7 +140,7 @@ impl Known {
         let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        // Workers begin while tasks are still being made.
+        // Workers start while tasks are still being created.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, *now);
@@ -195,19 +194,19 @@ impl Known {
         })
     }
 
-    /// Items of all sources when the backfill began, if that is known.
+    /// Returns the number of items of all sources when the backfill began, if known.
     fn source_items(&self) -> Option<u64> {
         let items: u64 = self.counted.as_ref()?.values().sum();
         (items > 0).then_some(items)
     }
 
-    /// What the streams say, without what may not be said of them, and what that means for where the
-    /// migration stands.
+    /// Returns the facts about the streams that apply, and notes what they mean for the next
+    /// commands.
     fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
         let mut stream = self.streams.told.clone();
-        // What a function has refused waits as well.
+        // Changes that a function has refused also wait.
         standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
-        // What the streams have forgotten is not among what they say.
+        // Trimmed records are not among the waiting ones.
         if standing.stale_seconds.is_some()
             && let Some(percent) = stream.pointer_mut("/converged_percent")
         {
@@ -222,20 +221,20 @@ impl Known {
     }
 }
 
-/// What became of the documents of a split that could not be assembled.
+/// The state of the documents of a split that could not be assembled.
 enum Documents {
     NotAsked,
     AllWhole,
-    /// They were not all looked at in so many seconds.
+    /// They could not all be read in this many seconds.
     Unknown {
         seconds: u64,
     },
-    /// One that would make a way back refused, in words.
+    /// A document that would make a way back fail, with the reason.
     Refused(String),
 }
 
 impl Documents {
-    /// A document that cannot go back.
+    /// Returns a document that cannot go back.
     fn refused(&self) -> Option<&str> {
         match self {
             Self::Refused(line) => Some(line),
@@ -251,12 +250,12 @@ impl Documents {
     }
 }
 
-/// Looks whether a document stands in the way of a way back, as `revert` does.
+/// Checks whether a document would make a way back fail, as `revert` does.
 async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> Result<Documents> {
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
         return Ok(Documents::NotAsked);
     }
-    // Where the plan does not fit its tables, that is told by whoever looks at the streams.
+    // If the plan does not fit its tables, the read of the streams reports that.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
         return Ok(Documents::NotAsked);
     };
@@ -268,7 +267,7 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     }))
 }
 
-/// Whether somebody at a command line has to end a phase, who may have died.
+/// Returns true for a phase that a command has to end, which may have died.
 fn is_in_hands(phase: Phase) -> bool {
     matches!(
         phase,
@@ -281,7 +280,7 @@ fn is_in_hands(phase: Phase) -> bool {
     )
 }
 
-/// When a migration was last heard of in its journal.
+/// Returns the time of a migration's last journal line.
 async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>> {
     let journal: Vec<JournalLine> = context.control.list(name, JournalLine::PREFIX).await?;
     Ok(journal.last().map(|line| line.at))
@@ -298,7 +297,7 @@ fn verified(state: &State) -> Value {
     })
 }
 
-/// Seconds since the backfill began, until it ended.
+/// Returns the seconds since the backfill began; 0 once it has ended.
 fn seconds_of_copying(state: &State, now: i64) -> u64 {
     let until = state.copied_at.unwrap_or(now);
     u64::try_from(until.saturating_sub(state.since)).unwrap_or(0)
@@ -317,7 +316,7 @@ pub(crate) async fn status(
     Ok(if exit_code { exit_of(&status) } else { Exit::Done })
 }
 
-/// The exit code that says how far a migration is.
+/// Returns the exit code for a status.
 pub(crate) fn exit_of(status: &Value) -> Exit {
     let is = |flag: &str| at(status, flag) == &json!(true);
     let is_unread = |what: &str| at(status, what).is_u64();
@@ -325,7 +324,7 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
-        // What is in the way of a cut-over, or of a way back, may stand in what was not looked at.
+        // What was not read may block a cut-over or a way back.
         Some("ready" | "cut-over")
             if !is("/stale")
                 && (is_unread("/stream_unread_seconds")
@@ -334,14 +333,14 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
             Exit::Differences
         }
         Some("ready" | "cut-over") if is("/comparison_not_noted") => Exit::Differences,
-        // The next switch would refuse. A way back that is too old is known as such.
+        // The next switch would be refused. An old way back is reported as old.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
             Exit::Differences
         }
         Some("ready" | "cut-over") if at(status, "/stream_problem").is_string() => {
             Exit::Differences
         }
-        // Some of what was written to the targets has not come back.
+        // Some writes to the targets have not come back.
         Some("cut-over") if at(status, "/way_back/differences").as_u64() > Some(0) => {
             Exit::Differences
         }
@@ -369,7 +368,7 @@ fn show_status(output: Output, status: &Value) {
     output::next(&next);
 }
 
-/// The samples of a status, and how many more there are beyond them.
+/// Returns the samples of a status, and the number of further problems.
 fn samples(status: &Value) -> Vec<String> {
     let list = |place: &str| -> Vec<String> {
         let samples = at(status, place).as_array().into_iter().flatten();
@@ -392,7 +391,7 @@ fn samples(status: &Value) -> Vec<String> {
     lines
 }
 
-/// Shows the status whenever it has changed, until nothing more happens by itself.
+/// Shows each change of the status, until nothing more happens without a command.
 pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
@@ -404,7 +403,7 @@ pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
             continue;
         };
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
-        // The rate changes all the time; it is no change of the migration.
+        // The rate changes all the time, which is not news.
         let rate = status.get_mut("items_per_second").map(Value::take);
         if status != shown {
             shown = status.clone();

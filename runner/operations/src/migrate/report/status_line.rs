@@ -1,6 +1,6 @@
-//! The status of a migration on one line, for people.
+//! Formats the status of a migration as one line for people.
 //!
-//! What it says, `report` has found out.
+//! The facts are from `status`.
 
 use std::time::Duration;
 
@@ -13,15 +13,16 @@ use crate::migrate::start::workers;
 use crate::migrate::switch::way_back;
 use client::output::counted;
 
-/// After so many seconds in a phase of a switch it is told what goes on with it: most are over sooner.
+/// Seconds in a phase of a switch after which the command that resumes it is shown; most phases are
+/// shorter.
 const SWITCHING_SECONDS: i64 = 60;
 
-/// A status for people.
+/// Formats a status as one line.
 pub(crate) fn line(status: &Value) -> String {
     let counts = at(status, "/backfill/counts");
     let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
     let of_all = match at(status, "/source_items").as_u64() {
-        // A count may be hours old, and the tables have grown.
+        // A count may be hours old, and the tables may have grown.
         Some(items) if items >= count("read") => format!("{} of about {items}", count("read")),
         _ => count("read").to_string(),
     };
@@ -44,7 +45,7 @@ pub(crate) fn line(status: &Value) -> String {
         let since = at(status, "/writers_held_up_since").as_i64();
         let since = since.and_then(|seconds| Timestamp::from_second(seconds).ok());
         let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
-        line.push_str(&format!("  writers are held up{since}"));
+        line.push_str(&format!("  writers are blocked{since}"));
     }
     line.push_str(&left_half_way(status, phase));
     if at(status, "/stream").is_object() {
@@ -61,18 +62,18 @@ pub(crate) fn line(status: &Value) -> String {
         line.push_str(&format!("  {kind}: {number}"));
     }
     for (kind, number) in at(status, "/problems_gone").as_object().into_iter().flatten() {
-        line.push_str(&format!("  {kind}, seen earlier and gone: {number}"));
+        line.push_str(&format!("  {kind}, solved: {number}"));
     }
     if let Some(known) = way_back::line(at(status, "/way_back")) {
         line.push_str(&format!("  way back: {known}"));
     }
     if let Some(differences) = at(status, "/verified/differences").as_u64() {
-        // What was compared for a cut-over says nothing of the way back.
+        // A comparison for a cut-over does not cover the way back.
         let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
         let differences = counted(differences, "difference", "differences");
         line.push_str(&format!("  last verified: {differences}{what}"));
         if at(status, "/comparison_not_noted") == &json!(true) {
-            line.push_str(", but a later comparison was not brought to its end");
+            line.push_str(", but a later comparison did not finish");
         }
         let age = at(status, "/stale_seconds").as_i64().filter(|_| phase != "cut-over");
         if let Some(seconds) = age {
@@ -86,43 +87,41 @@ pub(crate) fn line(status: &Value) -> String {
     line
 }
 
-/// How far it is that segments are read once more, to take marks off; nothing if all are, or none is.
+/// Describes the second read of segments, which removes marks; empty if it is complete or there is
+/// none.
 fn read_anew(status: &Value) -> String {
     let of = |name: &str| at(status, &format!("/backfill/anew/{name}")).as_u64().unwrap_or(0);
     match (of("done"), of("segments")) {
         (done, segments) if done < segments => format!(
-            "  reading anew, to take marks off: {done} of {}",
+            "  reading again to remove marks: {done} of {}",
             counted(segments, "segment", "segments")
         ),
         _ => String::new(),
     }
 }
 
-/// What goes on with a switch that perhaps nobody is at any more.
+/// Suggests the command that resumes a switch, if its command may have died.
 fn left_half_way(status: &Value, phase: &str) -> String {
     let seconds = at(status, "/switching_seconds").as_i64();
-    // Workers go on with the streams, and not with a switch.
+    // Workers apply the streams, but do not switch.
     let steps = at(status, "/next_steps").as_array().map_or(&[][..], Vec::as_slice);
     let commands = steps.iter().filter_map(|step| at(step, "/command").as_str());
     let mut commands = commands.filter(|command| !command.starts_with("weir migrate work "));
     let command = commands.next();
     match seconds.filter(|seconds| *seconds > SWITCHING_SECONDS).zip(command) {
         Some((seconds, command)) => {
-            format!("  it is {phase} for {seconds} s: if nobody is at it any more, `{command}`")
+            format!("  {phase} for {seconds} s: if no command is running it, run `{command}`")
         }
         None => String::new(),
     }
 }
 
-/// What is in the way, or at work: of the streams, and of comparisons.
+/// Describes obstacles and running comparisons.
 fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
     for (place, what) in [
         ("/stream_unread_seconds", "the streams were not read to their end"),
-        (
-            "/documents_unread_seconds",
-            "the documents that could not be assembled were not all read",
-        ),
+        ("/documents_unread_seconds", "not all unassembled documents were read"),
     ] {
         if let Some(seconds) = at(status, place).as_u64() {
             let more = seconds.max(1).saturating_mul(6);
@@ -132,15 +131,15 @@ fn in_the_way(status: &Value, name: &str) -> String {
         }
     }
     if let Some(problem) = at(status, "/stream_problem").as_str() {
-        line.push_str(&format!("  the streams cannot be looked at: {problem}"));
+        line.push_str(&format!("  the streams cannot be read: {problem}"));
     }
     if let Some(hopeless) = at(status, "/hopeless").as_str() {
-        line.push_str(&format!("  it would not go through however long it takes: {hopeless}"));
+        line.push_str(&format!("  a switch cannot succeed: {hopeless}"));
     }
     if at(status, "/comparison").is_object() {
         let of = |name: &str| at(status, &format!("/comparison/{name}")).as_u64().unwrap_or(0);
         line.push_str(&format!(
-            "  a comparison is at work: {} of {} segments done, {} items read",
+            "  a comparison is running: {} of {} segments done, {} items read",
             of("done"),
             of("segments"),
             of("read"),
@@ -149,26 +148,24 @@ fn in_the_way(status: &Value, name: &str) -> String {
     line
 }
 
-/// What an end has left undone.
+/// Describes what an end has left undone.
 fn unswept(status: &Value, phase: &str) -> &'static str {
     match phase {
-        _ if at(status, "/still_followed") == &json!(true) => ", but changes are still followed",
+        _ if at(status, "/still_followed") == &json!(true) => ", but functions still follow it",
         "reverted" if at(status, "/unswept") == &json!(true) => {
-            ", but tombstones and marks still stand in the sources"
+            ", but tombstones and marks remain in the sources"
         }
-        "aborted" if at(status, "/unswept") == &json!(true) => {
-            ", but marks still stand in the sources"
-        }
+        "aborted" if at(status, "/unswept") == &json!(true) => ", but marks remain in the sources",
         _ => "",
     }
 }
 
-/// How far the streams are that a migration follows.
+/// Describes how far the streams are.
 fn stream_line(status: &Value, name: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let converged = match at(status, "/stream/converged_percent").as_u64() {
         Some(percent) => format!("converged {percent} %"),
-        None => "how much has converged is not known".to_owned(),
+        None => "converged: unknown".to_owned(),
     };
     let mut line = format!(
         "  {converged} ({} of {} {}, {} s behind",
@@ -177,7 +174,7 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // Nothing can be lost of a stream that was followed to its end.
+    // A stream without waiting records can lose none.
     if of("waiting") > 0 {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
@@ -189,26 +186,26 @@ fn stream_line(status: &Value, name: &str) -> String {
     line
 }
 
-/// What is said of a table whose oldest change waits for long.
+/// Describes a table whose oldest change waits for long.
 fn late(status: &Value, name: &str, table: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
-    // What a function has refused waits as well.
+    // Changes that a function has refused also wait.
     let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
     match (at(status, "/stream/followed").as_bool(), has_problems) {
         (Some(true), false) => {
-            format!("  the stream of `{table}` is {seconds} s behind, and followed")
+            format!("  the stream of `{table}` is {seconds} s behind, but being applied")
         }
         (Some(true), true) => format!(
-            "  a change of `{table}` waits for {seconds} s while others are applied: it may be of one of the problems"
+            "  a change of `{table}` has been waiting for {seconds} s while others are applied: one of the problems may explain it"
         ),
         (Some(false), true) => format!(
-            "  a change of `{table}` waits for {seconds} s: it is of one of the problems, or no function follows its stream"
+            "  a change of `{table}` has been waiting for {seconds} s: because of one of the problems, or because no function reads its stream"
         ),
         (Some(false), false) => format!(
-            "  a change of `{table}` waits for {seconds} s, and none was applied in the last {idle} s: does a function follow its stream? `weir migrate work {name}` does"
+            "  a change of `{table}` has been waiting for {seconds} s, and none was applied in the last {idle} s: check that a function reads its stream, or run `weir migrate work {name}`"
         ),
-        (None, _) => format!("  a change of `{table}` waits for {seconds} s"),
+        (None, _) => format!("  a change of `{table}` has been waiting for {seconds} s"),
     }
 }
 
@@ -228,10 +225,10 @@ mod tests {
         status["stream"]["converged_percent"] = Value::Null;
         status["hopeless"] = json!("x cannot be transformed");
         let said = line(&status);
-        assert!(said.contains("however long it takes: x cannot be transformed"), "{said}");
+        assert!(said.contains("a switch cannot succeed: x cannot be transformed"), "{said}");
         status["stale_seconds"] = json!(25 * 3600 + 7);
         let said = line(&status);
-        assert!(said.contains("is not known (0 of 9 changes wait"), "{said}");
+        assert!(said.contains("unknown (0 of 9 changes wait"), "{said}");
         assert!(said.ends_with("25 h ago: `complete` compares again"), "{said}");
         status["stale"] = json!(true);
         let said = line(&status);
@@ -250,19 +247,20 @@ mod tests {
         let waits = |status: &Value, words: &str| {
             let said = line(status);
             assert!(said.contains(words), "{said}");
-            said.contains("`weir migrate work shop` does")
+            said.contains("run `weir migrate work shop`")
         };
-        let words = "a change of `parts` waits for 80 s, and none was applied in the last 3 s:";
+        let words =
+            "a change of `parts` has been waiting for 80 s, and none was applied in the last 3 s:";
         assert!(waits(&status, words));
         status["stream"]["followed"] = json!(true);
-        assert!(!waits(&status, "the stream of `parts` is 80 s behind, and followed"));
+        assert!(!waits(&status, "the stream of `parts` is 80 s behind, but being applied"));
         status["stream"]["followed"] = Value::Null;
-        assert!(!waits(&status, "a change of `parts` waits for 80 s"));
+        assert!(!waits(&status, "a change of `parts` has been waiting for 80 s"));
         status["problems"] = json!({ "unassembled": 4 });
         status["stream"]["followed"] = json!(false);
-        assert!(!waits(&status, "it is of one of the problems, or no function"));
+        assert!(!waits(&status, "because of one of the problems, or because no function"));
         status["stream"]["followed"] = json!(true);
-        assert!(!waits(&status, "it may be of one of the problems"));
+        assert!(!waits(&status, "one of the problems may explain it"));
     }
 
     #[test]
@@ -281,13 +279,13 @@ mod tests {
         let said = line(&status);
         for words in [
             "(9 items read",
-            "  reading anew, to take marks off: 1 of 4 segments",
+            "  reading again to remove marks: 1 of 4 segments",
             "not read to their end in 10 s: `weir migrate status shop --look 60`",
-            "assembled were not all read in 20 s: `weir migrate status shop --look 120`",
-            "the streams cannot be looked at: there is no table `b`",
-            "a comparison is at work: 3 of 16 segments done, 120 items read",
-            "collision, seen earlier and gone: 9",
-            "for 90 s: if nobody is at it any more, `weir migrate cutover shop`",
+            "documents were read in 20 s: `weir migrate status shop --look 120`",
+            "the streams cannot be read: there is no table `b`",
+            "a comparison is running: 3 of 16 segments done, 120 items read",
+            "collision, solved: 9",
+            "for 90 s: if no command is running it, run `weir migrate cutover shop`",
         ] {
             assert!(said.contains(words), "{said}");
         }

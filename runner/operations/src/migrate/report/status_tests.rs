@@ -1,4 +1,4 @@
-//! What a status says of a migration by its state and the store's time, on a store in this process.
+//! Tests of statuses by state and store time, on a store in this process.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ use crate::migrate::switch::switching_tests::{
 };
 use client::exit::Exit;
 
-/// A state, and what is said of it.
+/// A state, and its expected status.
 struct Case {
     state: State,
-    /// The verbs that are offered.
+    /// The suggested verbs.
     offers: &'static [&'static str],
     says: &'static str,
     never_says: &'static str,
     exit: Exit,
 }
 
-/// A store with a plan that has a way back; one of two segments is read.
+/// Returns a store with a plan that has a way back; one of two segments is read.
 async fn begun() -> Served {
     let served = serve().await;
     let control = &served.context.control;
@@ -40,7 +40,7 @@ async fn begun() -> Served {
     served
 }
 
-/// The verbs that a status offers, what it says, and its exit code.
+/// Returns the verbs that a status suggests, its text, and its exit code.
 async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) {
     let control = &served.context.control;
     control.put(&case.state).await.unwrap();
@@ -66,7 +66,7 @@ async fn check(cases: &[Case]) {
     }
 }
 
-/// Behind the making of every stream of a test, and more than a day ago.
+/// Returns a time after the creation of every stream of a test, and one more than a day ago.
 async fn times() -> (i64, i64) {
     let now = serve().await.context.now().await + 30;
     (now, now - 25 * 3600 - 60)
@@ -76,7 +76,7 @@ fn state(phase: Phase) -> State {
     State { phase, ..State::new(NAME) }
 }
 
-/// A state with a comparison that found so many differences.
+/// Returns a state with a comparison that found so many differences.
 fn compared(phase: Phase, at: i64, differences: u64) -> State {
     let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
     State { verified, ..state(phase) }
@@ -103,25 +103,25 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
             never_says: "converged 100 %",
             exit: Exit::Differences,
         },
-        // What a later comparison found is not known.
+        // The result of a later comparison is unknown.
         Case {
             state: State { comparing: NOT_NOTED, ..compared(Phase::Ready, now, 0) },
             offers: &["verify move"],
-            says: "0 differences, but a later comparison was not brought to its end",
+            says: "0 differences, but a later comparison did not finish",
             never_says: "too old",
             exit: Exit::Differences,
         },
         Case {
             state: State { comparing: NOT_NOTED, ..back(now) },
             offers: &["verify move", "complete move"],
-            says: "look again by",
+            says: "check again by",
             never_says: "forgotten",
             exit: Exit::Differences,
         },
         Case {
             state: back(now),
             offers: &["revert move", "complete move"],
-            says: "look again by",
+            says: "check again by",
             never_says: "forgotten",
             exit: Exit::Done,
         },
@@ -130,14 +130,14 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
             state: State { back_differences: Some(2), ..back(now) },
             offers: &["verify --repair move", "revert --with-differences move", "complete move"],
             says: "the last comparison found 2 differences",
-            never_says: "look again by",
+            never_says: "check again by",
             exit: Exit::Differences,
         },
         Case {
             state: back(old),
             offers: &["verify move", "complete move"],
-            says: "streams may have forgotten some",
-            never_says: "look again by",
+            says: "streams may have trimmed some",
+            never_says: "check again by",
             exit: Exit::Done,
         },
     ])
@@ -151,7 +151,7 @@ async fn an_end_that_left_something_undone_is_no_end() {
         Case {
             state: unswept(Phase::Reverted),
             offers: &["revert move"],
-            says: "reverted, but tombstones and marks still stand in the sources",
+            says: "reverted, but tombstones and marks remain in the sources",
             never_says: "throttled",
             exit: Exit::Differences,
         },
@@ -159,13 +159,13 @@ async fn an_end_that_left_something_undone_is_no_end() {
             state: state(Phase::Reverted),
             offers: &[],
             says: "reverted  copied",
-            never_says: "still stand",
+            never_says: "remain",
             exit: Exit::Done,
         },
         Case {
             state: unswept(Phase::Aborted),
             offers: &["work move"],
-            says: "aborted, but marks still stand in the sources",
+            says: "aborted, but marks remain in the sources",
             never_says: "throttled",
             exit: Exit::Differences,
         },
@@ -173,7 +173,7 @@ async fn an_end_that_left_something_undone_is_no_end() {
             state: state(Phase::Aborted),
             offers: &[],
             says: "aborted  copied",
-            never_says: "still stand",
+            never_says: "remain",
             exit: Exit::Failed,
         },
     ])
@@ -203,17 +203,17 @@ async fn what_is_offered_fits_the_phase() {
             state: state(Phase::Preparing),
             offers: &["start PLAN"],
             says: "preparing",
-            never_says: "held up",
+            never_says: "writers are blocked",
             exit: Exit::Differences,
         },
         Case {
             state: paused(state(Phase::Copying)),
             offers: &["resume move"],
-            says: "throttled: paused by a person",
+            says: "throttled: paused by the operator",
             never_says: " left",
             exit: Exit::Differences,
         },
-        // A pause is of the backfill, which is over.
+        // A pause concerns the backfill, which is over.
         Case {
             state: paused(compared(Phase::Ready, now, 0)),
             offers: &["cutover move"],
@@ -238,7 +238,7 @@ async fn what_is_offered_fits_the_phase() {
         Case {
             state: State { held_at: Some(1_000), ..state(Phase::CuttingOver) },
             offers: &["cutover move", "abort move"],
-            says: "writers are held up since 1970-01-01T00:16:40Z",
+            says: "writers are blocked since 1970-01-01T00:16:40Z",
             never_says: "ready",
             exit: Exit::Differences,
         },
@@ -246,7 +246,7 @@ async fn what_is_offered_fits_the_phase() {
     .await;
 }
 
-/// Brings a migration to a phase, and gives what is said of it by a look that may take so long.
+/// Brings a migration to a phase, and returns its status with this limit for reading the streams.
 async fn looked(served: &Served, phase: &str, limit: Duration) -> Value {
     is_in(&served.context, Phase::from_name(phase).unwrap()).await;
     let mut watcher = Watcher::with_limit(limit);
@@ -290,10 +290,10 @@ async fn a_look_that_is_not_done_in_time_is_told() {
         set_state(&served.context, |state| state.verified = verified).await;
         status::exit_of(&looked(&served, "ready", limit).await)
     };
-    // What was not read may be in the way of a cut-over.
+    // What was not read may block a cut-over.
     assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
     assert_eq!(exit(LONG).await, Exit::Done);
-    // And of a way back.
+    // And a way back.
     for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
         let (now, _) = times().await;
         set_state(&served.context, |state| state.back_since = now).await;
@@ -321,7 +321,8 @@ async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
         (&json!("cats"), "weir migrate work move")
     );
     let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
-    // One that works through what others have applied says that it follows, and is not behind by that.
+    // A function that replays records which others have applied notes that it follows, and is not
+    // behind.
     let follow = async |at: i64| {
         let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
         served.context.control.put(&FollowedTable { table, at }).await.unwrap();
@@ -330,14 +331,14 @@ async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
     };
     assert_eq!(follow(noted).await, (json!(true), Value::Null));
     assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
-    // A function says that it is at it, and that the stream is behind.
+    // A function notes that it follows, and that the stream is behind.
     let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
     served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
     let status = looked(&served, "tailing", LONG).await;
     assert_eq!(status["stream"]["unfollowed"], Value::Null, "{status}");
     assert_eq!(offers(&status), ["weir migrate verify move"]);
     let said = status_line::line(&status);
-    assert!(said.contains("s behind, and followed"), "{said}");
+    assert!(said.contains("s behind, but being applied"), "{said}");
 }
 
 #[tokio::test]
@@ -347,10 +348,7 @@ async fn a_table_that_is_gone_hides_nothing_else() {
     let status = looked(&served, "ready", LONG).await;
     assert_eq!((&status["phase"], &status["backfill"]["tasks"]), (&json!("ready"), &json!(2)));
     let said = status_line::line(&status);
-    assert!(
-        said.contains("the streams cannot be looked at: ") && said.contains("`pets`"),
-        "{said}"
-    );
+    assert!(said.contains("the streams cannot be read: ") && said.contains("`pets`"), "{said}");
     assert_eq!(offers(&status), ["weir migrate abort move"]);
     assert_eq!(status::exit_of(&status), Exit::Differences);
 }
@@ -401,7 +399,7 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     let now = served.context.now().await;
     set_state(&served.context, |state| state.back_since = now).await;
 
-    // Whether it can is not known.
+    // Whether it can go back is unknown.
     let status = looked(&served, "cut-over", Duration::ZERO).await;
     let unread = [&status["documents_unread_seconds"], &status["hopeless"]];
     assert_eq!(unread, [&json!(0), &Value::Null], "{status}");
@@ -413,7 +411,7 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
     assert_eq!(status::exit_of(&status), Exit::Differences);
     assert_eq!(status["problems"], json!({ "unassembled": 1 }));
-    // Somebody corrects it.
+    // The operator corrects it.
     put("PROFILE", "p").await.unwrap();
     let status = looked(&served, "cut-over", LONG).await;
     assert_eq!(status["hopeless"], Value::Null, "{status}");

@@ -1,4 +1,5 @@
-//! What slows a migration down, as its workers note it: a person, a stream that is behind, DynamoDB.
+//! Reports what slows a migration down, from its workers' notes: the operator, a stream that is
+//! behind, or DynamoDB.
 
 use control::{Lag, SHARED, State, Throttled};
 use rules::migration::Phase;
@@ -10,7 +11,7 @@ use crate::migrate::start::workers;
 use client::output::counted;
 use client::server_date;
 
-/// What slows a migration down, in words.
+/// Describes what slows a migration down; `None` if nothing does.
 pub(crate) async fn throttled(
     context: &Context,
     state: &State,
@@ -18,9 +19,9 @@ pub(crate) async fn throttled(
     now: i64,
 ) -> Result<Option<String>> {
     if state.is_paused() {
-        return Ok(Some("paused by a person".to_owned()));
+        return Ok(Some("paused by the operator".to_owned()));
     }
-    // Workers note by the clock of the answers that they get, a local store's clock may be another.
+    // Workers note times by the clock of responses, which may differ from a local store's clock.
     let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
     if state.phase == Phase::Copying
         && let Some(behind) = behind(context, plan, now).await?
@@ -31,10 +32,10 @@ pub(crate) async fn throttled(
         return Ok(Some(reason));
     }
     let rate = Some(state.rate).filter(|rate| *rate > 0 && workers::keep_rate(state));
-    Ok(rate.map(|rate| format!("{} per second, by a person", counted(rate, "item", "items"))))
+    Ok(rate.map(|rate| format!("{} per second, by the operator", counted(rate, "item", "items"))))
 }
 
-/// Why DynamoDB throttles requests on tables of a migration, as its workers noted.
+/// Returns why DynamoDB throttles requests on tables of a migration, as its workers noted.
 async fn throttled_by_dynamodb(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     let notes: Vec<Throttled> = context.control.list(SHARED, &Throttled::name_of("")).await?;
     let concerns = |table: &str| {
@@ -52,12 +53,12 @@ async fn throttled_by_dynamodb(context: &Context, plan: &Plan, now: i64) -> Resu
     Ok(newest.map(|note| note.reason))
 }
 
-/// Whether what a worker noted in a second still counts.
+/// Returns true if a note of second `at` still counts.
 fn is_fresh(at: u64, now: i64) -> bool {
     at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
 }
 
-/// Which stream is so far behind that the backfill waits for it, in words.
+/// Describes a stream that is so far behind that the backfill waits for it.
 async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     for table in plan.source_tables(Direction::Forward) {
         let Some(lag) = lag_of(context, table).await? else { continue };
@@ -72,8 +73,8 @@ async fn lag_of(context: &Context, table: &str) -> Result<Option<Lag>> {
     context.control.get(SHARED, &Lag::name_of(table)).await
 }
 
-/// Whether the function that follows a table has said lately that its stream is behind. What cannot be
-/// asked is not known.
+/// Returns true if the function that follows a table has noted recently that its stream is behind;
+/// false if the note cannot be read.
 pub(crate) async fn is_noted_behind(context: &Context, table: &str, now: i64) -> bool {
     let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
     let lag = lag_of(context, table).await;

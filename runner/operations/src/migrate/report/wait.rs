@@ -1,6 +1,6 @@
-//! Waiting until a migration has come to a phase, and saying meanwhile how far it is.
+//! Waits until a migration reaches a phase, and reports its progress meanwhile.
 //!
-//! Nothing is moved here but from copying to tailing, when every segment was read.
+//! The only change made here is from copying to tailing, after every segment was read.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,14 @@ use crate::migrate::start::workers;
 use client::exit::Exit;
 use client::output::say;
 
-/// How often a verb that waits says how far the migration is.
+/// Interval at which a waiting verb reports progress.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
-/// Without any progress for so long, a verb that waits says so: a page of the backfill takes well
-/// below a second where nothing holds it up.
+/// Time without progress after which a waiting verb reports it: an unobstructed page of the
+/// backfill takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
-/// Says how far a migration is whenever that has changed, and once when it has not for long.
+/// Reports the progress of a migration whenever it changes, and once when it has not changed for
+/// long.
 struct Teller {
     said: String,
     moved: Instant,
@@ -38,7 +39,7 @@ impl Teller {
     }
 
     fn tell(&mut self, status: &Value) {
-        // What is left is estimated anew all the time; that is no change of the migration.
+        // The estimate of the remaining time changes always, which is not news.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         if progress != self.said {
             say(&line(status));
@@ -50,7 +51,7 @@ impl Teller {
             let why = at(status, "/throttled")
                 .as_str()
                 .map_or_else(|| workers::advice_of(status), str::to_owned);
-            say(&format!("nothing has moved for {} s: {why}", UNMOVED.as_secs()));
+            say(&format!("no progress for {} s: {why}", UNMOVED.as_secs()));
             self.is_warned = true;
         } else if !self.is_warned
             && self.moved.elapsed() > UNMOVED
@@ -63,24 +64,24 @@ impl Teller {
     }
 }
 
-/// What goes on with a migration that nobody seems to begin any more; none while somebody may.
+/// Returns how to resume a start whose command seems to have died; `None` while it may still run.
 fn of_preparing(status: &Value) -> Option<String> {
     let seconds = at(status, "/preparing_seconds").as_i64()?;
     let step = at(status, "/next_steps/0/command").as_str();
     let command = step.filter(|command| command.contains(" start "))?;
     Some(format!(
-        "whoever began it was not heard of for {seconds} s: `{command}` goes on with it, PLAN is its file; if they are still at it, their beginning ends"
+        "the command that started it was not active for {seconds} s: `{command}` resumes it, PLAN is its file; it takes over if the other command still runs"
     ))
 }
 
-/// Says how far the backfill is, until the migration is in one of `phases`.
+/// Reports the backfill's progress, until the migration is in one of `phases`.
 pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
     let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
     loop {
-        // Workers have better things to do than to prove what they did.
+        // Reading the streams would take time from the workers.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
             teller.tell(&status);
-            // What is still to be swept needs its workers.
+            // Marks that remain need workers.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
             if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
@@ -91,7 +92,7 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// The phases of the way to the targets, and those of the way back, in their order.
+/// The phases of the way to the targets, and those of the way back, in order.
 const THERE: [&str; 9] = [
     "preparing",
     "copying",
@@ -104,10 +105,10 @@ const THERE: [&str; 9] = [
     "completed",
 ];
 const BACK: [&str; 3] = ["reverting", "returning", "reverted"];
-/// Phases that no other follows.
+/// Final phases.
 const ENDS: [&str; 3] = ["completed", "reverted", "aborted"];
 
-/// Whether who waits for a phase has waited enough: in that phase, or one behind it on the same way.
+/// Returns true if the migration is in the wanted phase, or in a later one of the same way.
 fn is_reached(wanted: &str, now: &str) -> bool {
     let is_behind = |way: &[&str]| {
         let place = |phase: &str| way.iter().position(|known| *known == phase);
@@ -116,11 +117,11 @@ fn is_reached(wanted: &str, now: &str) -> bool {
     now == wanted || is_behind(&THERE) || is_behind(&BACK)
 }
 
-/// Waits for a phase or one behind it.
+/// Waits for a phase or a later one.
 pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
     if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
         return Err(fatal!(
-            "there is no phase `{phase}` to wait for; phases are {}, {}, aborted",
+            "unknown phase `{phase}`; phases are {}, {}, aborted",
             THERE.join(", "),
             BACK.join(", ")
         ));
@@ -144,7 +145,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             let advice = match now.as_str() {
                 "copying" => format!("; {}", workers::advice(name, &backfill)),
                 "preparing" => {
-                    "; `weir migrate start PLAN` goes on with it, PLAN is its file, if nobody else does"
+                    "; `weir migrate start PLAN` resumes it, PLAN is its file, if no other command does"
                         .to_owned()
                 }
                 _ => String::new(),
@@ -152,7 +153,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             say(&format!("`{name}` is still {now} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
-        // A look at the phase is one item, the whole status is several: it is taken less often.
+        // The phase is one item and the status several, so the status is read less often.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
                 teller.tell(&status);
@@ -199,9 +200,6 @@ mod tests {
         status["next_steps"][0]["command"] = json!("weir migrate start PLAN");
         status["preparing_seconds"] = json!(90);
         let said = of_preparing(&status).unwrap();
-        assert!(
-            said.contains("not heard of for 90 s: `weir migrate start PLAN` goes on"),
-            "{said}"
-        );
+        assert!(said.contains("not active for 90 s: `weir migrate start PLAN` resumes"), "{said}");
     }
 }

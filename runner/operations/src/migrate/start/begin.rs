@@ -1,8 +1,8 @@
-//! Beginning a migration: what it moves is noted, its plan written, it is made active, and then its tasks
-//! are made.
+//! Starts a migration: notes its moves, writes its plan, makes it active, and creates its tasks.
 //!
-//! Each step may be done again. Where nobody answers for a moment all of it is, as long as nobody else
-//! has begun it meanwhile: a migration that is half begun stays so until somebody goes on with it.
+//! Each step is idempotent. If the store does not answer for a moment, all steps are repeated,
+//! unless another command has taken over. A migration that is partly started stays so until a
+//! command resumes it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,19 +22,19 @@ use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::switch::hold::new_holder;
 use client::output::say;
 
-/// For how long it is tried to begin while the store answers now and then.
+/// How long a start is retried while the store answers only now and then.
 const BEGIN_LIMIT: Duration = Duration::from_secs(600);
-/// How long is waited before it is tried again.
+/// Pause before a retry.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// Whose it is to begin a migration.
+/// Which command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
-    /// Nobody else has begun it.
+    /// This one: no other command has started it.
     Ours,
-    /// It has begun.
+    /// It is started.
     Done,
-    /// Somebody else began it, or ended it.
+    /// Another command started or ended it.
     Theirs,
 }
 
@@ -42,7 +42,7 @@ impl Beginning {
     fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
         match state.phase {
             Phase::None => Self::Ours,
-            // Another plan of the same name.
+            // Another plan with the same name.
             _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::Theirs,
             Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Ours,
             Phase::Preparing => Self::Theirs,
@@ -52,10 +52,10 @@ impl Beginning {
     }
 }
 
-/// Begins a migration, and where nobody answered in between, goes on for a while.
+/// Starts a migration, and retries for a while if the store does not answer.
 ///
 /// # Errors
-/// When it cannot be begun, or somebody else begins it.
+/// When it cannot be started, or another command is starting it.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
     let (holder, begun, mut said) = (new_holder(), Instant::now(), String::new());
     let mut is_first = true;
@@ -71,11 +71,11 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
         };
         if begun.elapsed() > BEGIN_LIMIT {
             return Err(Failure::Unknown(format!(
-                "{problem}; say `weir migrate start` again with the same plan, it goes on where this one ended"
+                "{problem}; run `weir migrate start` again with the same plan, it resumes there"
             )));
         }
         if problem != said {
-            say(&format!("`{}` is not begun yet, it is tried again: {problem}", plan.migration));
+            say(&format!("`{}` has not started yet, retrying: {problem}", plan.migration));
             said = problem;
         }
         is_first = false;
@@ -90,26 +90,26 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
         Beginning::Ours => begin_as(context, plan, rate, holder).await,
         Beginning::Done => Ok(()),
         Beginning::Theirs => Err(refused!(
-            "somebody else took over what was begun with `{}`; it is theirs to end",
+            "another command took over this step of `{}` and will finish it",
             plan.migration
         )),
     }
 }
 
-/// Notes what the plan moves, writes it, makes the migration active, and then makes the tasks of the
-/// backfill. Each step may be done again by whoever begins after this process has died, or at the same
-/// time; then the steps of the one before come to nothing.
+/// Notes the plan's moves, writes it, makes the migration active, and then creates the tasks of the
+/// backfill. Another command may repeat each step, after this process has died or concurrently; the
+/// steps of the earlier one then have no effect.
 async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // Who says it last begins it: a fence must not be moved by one while the other makes tasks.
+    // The last command wins: one must not move the fence while another creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
     let state = control.make_with(name, Guard::default(), &prepare, now, Some(enter)).await?;
     if state.fingerprint.as_deref() != Some(fingerprint.as_str()) {
-        return Err(refused!("somebody else begins another plan as `{name}` at the same time"));
+        return Err(refused!("another command is starting another plan as `{name}`"));
     }
     let absent = PlanEntry { migration: name.to_owned(), revision: 0, plan: json.clone() };
     let written = |entry: &mut PlanEntry| {
@@ -141,8 +141,8 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
     context.make(name, Guard::held(&holder), &Move::Copy).await.map(drop)
 }
 
-/// The fence of a migration that begins. One that somebody set who did not come to the end of it must not
-/// be moved: records behind it may have been applied, and they count more than a backfill.
+/// Returns the fence of a starting migration. A fence that an interrupted start has set must not be
+/// moved: later records may have been applied, and they take precedence over a backfill.
 async fn fence(
     context: &Context,
     name: &str,
@@ -159,16 +159,16 @@ async fn fence(
         let fence = Fence { direction, fingerprint, expect, after };
         return activate(context, name, fence).await;
     };
-    // It is not known when it became active, but it is by now.
+    // It is active by now, but since when is unknown.
     let from = known.since.max(context.now().await);
     wait_for(context, name, from + after.seconds(context).await).await?;
     RecordTime::open(context).await?.pass(from).await?;
     Ok(known.since)
 }
 
-/// How many items each source has, as `DescribeTable` counts them, which on AWS is some hours old. What
-/// is copied is told by these counts to the end: they are counted anew now and then, and nobody wants to
-/// see the copied part shrink. Without them it is told as well.
+/// Returns the number of items of each source, from `DescribeTable`, which on AWS is some hours
+/// old. Progress is computed from these counts until the end, so that it never goes back; it also
+/// works without them.
 async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
     let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
     let sources = plan.source_tables(Direction::Forward).into_iter();

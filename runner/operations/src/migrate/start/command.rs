@@ -1,5 +1,4 @@
-//! `weir migrate start` and `work`: what is checked before a migration starts, and its workers on this
-//! machine.
+//! `weir migrate start` and `work`: checks before a start, and local workers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +25,7 @@ use client::output::{self, say};
 use client::running::Look;
 use template::Wanted;
 
-/// What to begin.
+/// Arguments of `weir migrate start`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4\n  weir migrate start shop.yaml --local-workers 2 --rate 500\n\nExit codes: 0 done, 1 failed, 4 refused"
@@ -34,33 +33,33 @@ use template::Wanted;
 pub(crate) struct StartArguments {
     /// The plan file
     file: PathBuf,
-    /// Run this many workers here, until the migration ends or Ctrl-C
+    /// Run this many workers on this machine, until the migration ends or Ctrl-C
     #[arg(long, default_value_t = 0, value_name = "N")]
     local_workers: usize,
     #[command(flatten)]
     workers: Workers,
-    /// Items per second that the backfill reads, all workers together; 0 for no limit
+    /// Items per second that the backfill reads, over all workers; 0 for no limit
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
     /// On AWS, create the control table if it is missing; no deployed function follows it
     #[arg(long)]
     create_control_table: bool,
-    /// Report what would happen; change nothing
+    /// Report what would happen, without changing anything
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A rate as somebody writes it.
+/// Parses a rate.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not a whole number.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| {
         "a rate is a whole positive number of items per second, or 0 for no limit".to_owned()
     })
 }
 
-/// What to work on.
+/// Arguments of `weir migrate work`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArguments {
     /// The migration
@@ -74,7 +73,7 @@ pub(crate) struct WorkArguments {
 
 #[derive(Clone, Debug, Args)]
 struct Workers {
-    /// Where local workers keep checkpoints, logs and refused records
+    /// Data folder of local workers: checkpoints, logs and refused records
     #[arg(long, default_value = ".weir/migrate", value_name = "FOLDER")]
     directory: PathBuf,
     /// The folder of the function's package
@@ -85,7 +84,7 @@ struct Workers {
     duplicate_deliveries: bool,
 }
 
-/// Begins a migration, or says that it was begun.
+/// Starts a migration, or reports that it was started before.
 pub(crate) async fn run(
     context: &Context,
     arguments: &StartArguments,
@@ -123,7 +122,7 @@ pub(crate) async fn run(
     };
     if is_begun {
         let phase = context.state(&plan.migration).await?.phase;
-        say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
+        say(&format!("`{}` was started before, it is {}", plan.migration, phase.as_str()));
         workers::wake_set_aside(context, &plan.migration).await?;
     }
     if !is_begun {
@@ -132,23 +131,23 @@ pub(crate) async fn run(
     if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
     }
-    // Local workers are there before the first change is to be followed.
+    // Local workers run before the first change has to be applied.
     let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
     if !is_begun {
         says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = begin::begin(context, plan, arguments.rate).await {
-            // Whoever began another one at the same time was first.
+            // Another migration that started at the same time was first.
             return Err(match neighbours::in_the_way(context, plan).await? {
                 Some(why) => refused!("refused: {why}"),
                 None => problem,
             });
         }
-        say(&format!("`{}` has begun", plan.migration));
+        say(&format!("`{}` has started", plan.migration));
     }
     attend(context, &plan.migration, host).await
 }
 
-/// Says what a start would do, and writes nothing.
+/// Reports what a start would do, and writes nothing.
 async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> Result<Exit> {
     check_samples(context, file, migration).await?;
     let plan = &file.plan;
@@ -159,7 +158,7 @@ async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> R
     })
 }
 
-/// Says which targets are not empty; returns whether one is not.
+/// Reports targets that are not empty; returns whether there is one.
 async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool> {
     let client = &context.control.client;
     let found = tables::describe(client, plan).await?;
@@ -170,35 +169,37 @@ async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<b
     Ok(!occupied.is_empty())
 }
 
-/// What a plan does to its tables, for a person.
+/// Describes what a plan does to its tables.
 fn purpose(plan: &Plan) -> String {
     let sources = plan.source_tables(Direction::Forward).join(", ");
     match plan.kind {
-        Kind::Purge => format!("follow {sources} and remove what meets the condition there"),
-        Kind::InPlace => format!("follow {sources} and change the items where they stand"),
+        Kind::Purge => {
+            format!("read the streams of {sources} and remove the items that match the condition")
+        }
+        Kind::InPlace => format!("read the streams of {sources} and change the items in place"),
         Kind::Restructure | Kind::Split => {
             let targets = plan.target_tables(Direction::Forward).join(", ");
-            format!("follow {sources} and copy into {targets}")
+            format!("read the streams of {sources} and copy into {targets}")
         }
     }
 }
 
-/// Checks that a plan can do something with some item.
+/// Checks that a plan can transform some item.
 ///
 /// # Errors
-/// Why it can do nothing with any item that was tried, or that a table cannot be read.
+/// Why it can transform no sampled item, or that a table cannot be read.
 async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
     match estimate::all_refused(context, &file.plan, migration).await? {
         None => Ok(()),
         Some(why) => Err(refused!(
-            "refused: nothing of what was tried can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more",
+            "refused: none of the sampled items can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
             file.name
         )),
     }
 }
 
-/// Says which streams the running system gives to no function of migrations. Of another store nothing
-/// is known here; `status` tells of changes that nobody applies.
+/// Warns of streams that the running system sends to no migration function. For another store this
+/// is unknown; `status` reports changes that are not applied.
 fn warn_of_unfollowed(context: &Context, plan: &Plan) {
     let Look::Running(running) = Look::here() else { return };
     if running.dynamodb != context.endpoint {
@@ -208,14 +209,14 @@ fn warn_of_unfollowed(context: &Context, plan: &Plan) {
     unfollowed.retain(|table| !running.migrated.contains(table));
     if !unfollowed.is_empty() {
         say(&format!(
-            "no function of the running `weir up` applies what is written to {}: `weir migrate work {}` does from here, or give the function `migration` an event of each",
+            "no function of the running `weir up` applies writes to {}: run `weir migrate work {}`, or add an event of each stream to the function `migration`",
             unfollowed.join(", "),
             plan.migration
         ));
     }
 }
 
-/// Works on a migration that was begun.
+/// Runs workers for a started migration.
 pub(crate) async fn work(
     context: &Context,
     arguments: &WorkArguments,
@@ -239,9 +240,9 @@ async fn local(
         return Ok(None);
     }
     let binary = "migration".to_owned();
-    // Without its source, the binary beside `weir` is taken.
+    // Without its source, the binary beside `weir` is used.
     if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
-        say("building the function `migration`, for some minutes if it was not built before");
+        say("building the function `migration`; the first build takes some minutes");
     }
     let directory: &Path = &workers.directory;
     let options = WorkerOptions {
@@ -257,7 +258,7 @@ async fn local(
     Ok(Some(start.start(options).await?))
 }
 
-/// Stays while there are local workers and work for them.
+/// Waits while there are local workers and work for them.
 async fn attend(
     context: &Context,
     name: &str,
@@ -265,14 +266,20 @@ async fn attend(
 ) -> Result<Exit> {
     let Some(host) = host else {
         output::next(&[
-            (&format!("weir migrate status {name}"), "how far it is"),
-            (&format!("weir migrate work {name}"), "work on it from here, if no Lambda does"),
+            (&format!("weir migrate status {name}"), "show progress"),
+            (
+                &format!("weir migrate work {name}"),
+                "run workers on this machine, if no Lambda function does",
+            ),
         ]);
         return Ok(Exit::Done);
     };
     output::next(&[
-        (&format!("weir migrate wait {name}"), "until all is copied, in another terminal"),
-        (&format!("weir migrate verify {name}"), "compare"),
+        (
+            &format!("weir migrate wait {name}"),
+            "wait until all items are copied, in another terminal",
+        ),
+        (&format!("weir migrate verify {name}"), "compare sources and targets"),
     ]);
     let watching = wait::until(context, name, &["reverted", "completed", "aborted"]);
     let ended = tokio::select! {
@@ -280,7 +287,7 @@ async fn attend(
         problem = failed(context, name, host.as_ref()) => Err(problem.into()),
         signal = interruption::requested() => {
             say(&format!(
-                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows how far it is"
+                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows progress"
             ));
             host.stop().await;
             return Ok(Exit::Interrupted(signal));
@@ -290,9 +297,8 @@ async fn attend(
     ended.map(|()| Exit::Done)
 }
 
-/// Waits until a table is no longer followed, and gives the reason. Records of tasks that were
-/// trimmed are made again before their shard goes on, so that a process that dies in between finds
-/// the same gap again.
+/// Waits until a stream is no longer read, and returns the reason. Trimmed task records are written
+/// again before their shard resumes, so that after a crash in between the gap is found again.
 async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
     let mut patience = Patience::new(UNSEEN_MAX);
     loop {
@@ -315,7 +321,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
     }
 }
 
-/// Whether a plan is to be begun, or was.
+/// Returns whether a plan is to be started, or was.
 async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
     let state = context.control.state(&plan.migration).await?;
     let answer = answer(&plan.migration, plan.kind, Verb::Start, state.phase);
@@ -323,7 +329,7 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
     let is_same = state.fingerprint == Some(Plan::fingerprint(&json));
     if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
         return Ok(Answer::Refused(format!(
-            "`{}` was begun with another plan; work that was done under it must not be mixed with this one: give this plan another name",
+            "`{}` was started with another plan, and their work must not be mixed: give this plan another name",
             plan.migration
         )));
     }

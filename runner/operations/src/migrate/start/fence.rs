@@ -1,8 +1,8 @@
-//! The fence of a migration: the second up to which stream records say nothing, because a backfill reads
-//! what they say.
+//! The fence of a migration: the second up to which stream records have no effect, because a
+//! backfill reads their writes.
 //!
-//! The order matters: the migration is made active first, so that every later change comes through the
-//! stream; what comes after the fence begins in a later second than the fence.
+//! The order matters. The migration becomes active first, so that every later change comes through
+//! the stream; the backfill begins in a later second than the fence.
 
 use std::time::{Duration, Instant};
 
@@ -14,32 +14,33 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
-/// Attempts to become active before the fence: one is enough where a write takes milliseconds, and the
-/// next ones leave it more time.
+/// Maximum attempts to become active before the fence: one is enough if a write takes milliseconds,
+/// and each retry allows more time.
 const FENCES_MAX: u32 = 5;
-/// How long is waited for a fence, which is some seconds away at most.
+/// Timeout of a fence, which is at most some seconds ahead.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
-/// How far ahead a fence is at most, in seconds: with its margin it must pass within the limit.
+/// Maximum lead of a fence in seconds: with its margin it must pass within the limit.
 const LEAD_SECONDS_MAX: i64 = 20;
 const FENCE_LOOK: Duration = Duration::from_millis(50);
-/// Seconds after its fence in which a backfill begins. A record has the second of the machine that
-/// made it, and what it wrote must not have been read if it says nothing. A local store of one process
-/// has one clock; DynamoDB's machines, and those of a store of several, differ by far less than this.
+/// Seconds between the fence and the backfill, for one clock and for several. A record has the
+/// second of the machine that made it, and the backfill must not have read a write whose record
+/// counts. A local store of one process has one clock; DynamoDB's machines, and a store of several,
+/// differ by far less than this.
 const AFTER_FENCE: [i64; 2] = [1, 5];
-/// The same for writers that go on after the fence, who are held up meanwhile.
+/// The same for writers that continue after the fence and are blocked meanwhile.
 const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
-/// What comes after a fence.
+/// What waits for a fence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
-    /// Tables are read, while writers go on.
+    /// A read of tables, while writers continue.
     Read,
-    /// Writers go on, who are held up until then.
+    /// Writers, which are blocked until then.
     Writers,
 }
 
 impl After {
-    /// Seconds of the store's time that have to pass first.
+    /// Returns the seconds of store time that have to pass first.
     pub(crate) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
             Self::Read => AFTER_FENCE,
@@ -55,25 +56,25 @@ impl After {
 /// How a migration becomes active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence<'f> {
-    /// Which way it runs.
+    /// The direction.
     pub(crate) direction: Direction,
     pub(crate) fingerprint: &'f str,
-    /// What its state must be.
+    /// The expected state.
     pub(crate) expect: Expect<'f>,
     pub(crate) after: After,
 }
 
-/// Makes a migration active in a direction, and waits until its fence has passed: by the store's clock,
-/// and by the time that its stream records show. Returns the fence: the second, since 1970, up to which
-/// stream records say nothing.
+/// Makes a migration active in a direction, and waits until its fence has passed, by the store's
+/// clock and by the time of its stream records. Returns the fence: the second, since 1970, up to
+/// which stream records have no effect.
 ///
-/// It became active in that second or before, so what is delivered after the fence was never passed
-/// over; whoever reads tables after this returns sees what was written up to the fence; and the record
-/// of each write from then on shows a later second.
+/// The migration became active in that second or before, so records after the fence are applied. A
+/// read after this call sees all writes up to the fence. The records of later writes have a later
+/// second.
 ///
 /// # Errors
-/// When the control table cannot be written, the store's clock stands still, or its records do not show
-/// a later time.
+/// When the control table cannot be written, the store's clock is frozen, or records do not show a
+/// later time.
 pub(crate) async fn activate(
     context: &Context,
     name: &str,
@@ -89,9 +90,9 @@ pub(crate) async fn activate(
         context.control.set_active(name, expect, active).await?;
         let took = context.now().await - begun;
         if took > lead {
-            // It may have become active after its fence. What is applied before the next one is
-            // there counts more than a backfill, so that one has to be in time; if it is not, a
-            // comparison finds what has come to differ.
+            // It may have become active after its fence. Effects that are applied before the next
+            // fence take precedence over a backfill, so that fence has to be in time; if it is not,
+            // a comparison finds the differences.
             lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
             continue;
         }
@@ -107,7 +108,7 @@ pub(crate) async fn activate(
     }
     context.control.set_active(name, expect, None).await?;
     Err(fatal!(
-        "the control table takes longer than {LEAD_SECONDS_MAX} seconds to write; say this again for `{name}`"
+        "a write to the control table takes longer than {LEAD_SECONDS_MAX} seconds; run the command again for `{name}`"
     ))
 }
 
@@ -121,6 +122,6 @@ pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Resu
         tokio::time::sleep(FENCE_LOOK).await;
     }
     Err(fatal!(
-        "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
+        "the store's clock is frozen, and a migration needs a running one: run `weir clock resume`, then this command again for `{name}`"
     ))
 }

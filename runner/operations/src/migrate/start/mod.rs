@@ -1,4 +1,4 @@
-//! Starting a migration: its fence, its tasks, and the workers that take them.
+//! Starts a migration: its fence, its tasks, and their workers.
 
 pub(crate) mod begin;
 pub(crate) mod command;

@@ -1,5 +1,5 @@
-//! The tasks of a run: one for each segment of a table. Each is an entry of the control table, whose
-//! record wakes a worker.
+//! The tasks of a run: one for each segment of a table. Each is an entry of the control table,
+//! whose stream record invokes a worker.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::contention::Attempts;
 
-/// Tasks that are made by one transaction, which may have a hundred parts.
+/// Number of tasks per transaction, which may have a hundred parts.
 const AT_ONCE: usize = 50;
 
 /// A run of tasks.
@@ -19,18 +19,18 @@ const AT_ONCE: usize = 50;
 pub(crate) struct Run {
     /// Its number; 0 is the backfill.
     pub(crate) number: u64,
-    /// What is done.
+    /// The kind of work.
     pub(crate) work: Work,
     /// Whether differences are repaired.
     pub(crate) repairs: bool,
-    /// Which way the migration runs.
+    /// The direction of the migration.
     pub(crate) direction: Direction,
 }
 
-/// Begins a run of tasks; gives its number. What it `notes` in the state stands there from then on.
+/// Begins a run of tasks and returns its number. `notes` changes the state in the same write.
 ///
 /// # Errors
-/// When its state is not what is expected, or the control table cannot be written.
+/// When the state is not the expected one, or the control table cannot be written.
 pub(crate) async fn begin_run(
     context: &Context,
     name: &str,
@@ -45,12 +45,12 @@ pub(crate) async fn begin_run(
     Ok(context.control.change_state(name, expect, begin).await?.run)
 }
 
-/// Makes the tasks of a run for one table: one for each segment. Those that are there are left. They
-/// are made as long as the state is what is expected, and by the same transaction: whoever moves the
-/// migration on and then looks for open tasks sees all that there will be.
+/// Creates the tasks of a run for one table, one for each segment; existing ones are left. Each
+/// transaction also checks the state, so a command that moves the migration on and then reads the
+/// open tasks sees all of them.
 ///
 /// # Errors
-/// When the state is not what is expected, or the control table cannot be read or written.
+/// When the state is not the expected one, or the control table cannot be read or written.
 pub(crate) async fn make_tasks(
     context: &Context,
     plan: &Plan,
@@ -62,7 +62,7 @@ pub(crate) async fn make_tasks(
     let (control, name) = (&context.control, plan.migration.as_str());
     let prefix = format!("{}{}#{table}#", Task::prefix_of(run.number), run.work.as_str());
     let mut attempts = Attempts::first();
-    // Each group that is made leaves fewer, and attempts in vain are counted.
+    // Each created group leaves fewer, and attempts without effect are counted, so the loop ends.
     loop {
         let known: Vec<Task> = control.list(name, &prefix).await?;
         let known: BTreeSet<u32> = known.iter().map(|task| task.segment).collect();
@@ -81,9 +81,9 @@ pub(crate) async fn make_tasks(
     }
 }
 
-/// The run of some work on a table that another command can resume: the last run of the migration, or
-/// one before it that was made to its end. None if there is none, so that the work has to begin. Its
-/// missing tasks are made by whoever resumes it.
+/// Returns the run of some work on a table that another command can resume: the last run of the
+/// migration, or an earlier one that is complete. `None` if the work has to begin. The resuming
+/// command creates missing tasks.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -104,14 +104,14 @@ pub(crate) async fn resumable_run(
     Ok(newest_resumable(&tasks, last, plan.segments))
 }
 
-/// The same among the tasks of the same work, where a run has so many of them.
+/// Does the same among tasks of the same work, for runs with this number of segments.
 fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
     let runs: BTreeSet<u64> = tasks.iter().map(|task| task.run).collect();
     let is_resumable = |run: &u64| {
         let of_run = || tasks.iter().filter(|task| task.run == *run);
         let is_ended =
             of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
-        // What was ended without its work is done again from its beginning.
+        // Tasks that were ended without their work are done again.
         *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
     };
     runs.into_iter().rev().find(is_resumable)
@@ -135,7 +135,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::migrate::switch::switching_tests::{NAME, plan};
 
-    /// An open task of a run.
+    /// Returns an open task of a run.
     pub(crate) fn task(number: u64, work: Work) -> Task {
         let run = Run { number, work, repairs: false, direction: Direction::Forward };
         Task { revision: 1, ..open(&plan(), "f", run, "cats", 0) }
@@ -148,16 +148,16 @@ pub(crate) mod tests {
         let (open, done, given_up) = ((false, false), (true, false), (true, true));
         for (last, tasks, expected) in [
             (4, vec![], None),
-            // The last run is resumed, also where some of its tasks were not made.
+            // The last run is resumed, even if some of its tasks were not created.
             (4, vec![(4, done), (4, open)], Some(4)),
             (4, vec![(4, done)], Some(4)),
-            // Of one before it nobody does what is left.
+            // An earlier incomplete run is not resumed.
             (4, vec![(3, done), (3, open)], None),
             (4, vec![(3, done)], None),
             (4, vec![(3, done), (3, done)], Some(3)),
             (4, vec![(3, given_up), (3, done)], None),
             (4, vec![(2, done), (2, done), (3, given_up), (3, done)], Some(2)),
-            // The backfill is no sweep.
+            // The backfill is not a sweep.
             (0, vec![(0, done), (0, done)], None),
         ] {
             let entries: Vec<_> = tasks.iter().map(|(run, (d, s))| task(*run, *d, *s)).collect();

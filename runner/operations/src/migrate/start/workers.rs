@@ -1,7 +1,7 @@
-//! Whether workers get on with the segments of a migration: what people are told when they do not, and
-//! how workers are told of segments again.
+//! Reports whether workers make progress with the segments of a migration, and notifies them of
+//! segments again.
 //!
-//! Nothing is worked on here. What workers note of a segment, its task says.
+//! No work is done here; a worker's notes on a segment are in its task.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,13 +17,13 @@ use crate::migrate::report::progress::Progress;
 use client::contention::Attempts;
 use client::output::counted;
 
-/// What is known of segments that are not done in time, and what to do.
+/// Describes segments that are not done in time, with advice.
 pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     let (taken, tasks) = (progress.taken, progress.tasks);
     match &progress.failing {
         Some(reason) => failing_line(name, progress.aside as u64, reason),
         None if taken == 0 => {
-            format!("no segment was taken; are there workers? `weir migrate work {name}`")
+            format!("no worker has taken a segment: run `weir migrate work {name}`, if none run")
         }
         None => format!(
             "workers have taken {taken} of {tasks} segments; give them more time with --timeout, or more of them with `weir migrate work {name}`"
@@ -31,7 +31,7 @@ pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     }
 }
 
-/// The same of the backfill, as a status tells it.
+/// Does the same for the backfill of a status.
 pub(crate) fn advice_of(status: &Value) -> String {
     let name = at(status, "/migration").as_str().unwrap_or_default();
     if let Some(line) = line_of(status) {
@@ -39,14 +39,14 @@ pub(crate) fn advice_of(status: &Value) -> String {
     }
     match at(status, "/backfill/taken").as_u64() {
         Some(taken) if taken > 0 => format!(
-            "workers have taken {taken} of {} segments; are they still there? `weir migrate work {name}`",
+            "workers have taken {taken} of {} segments: run `weir migrate work {name}`, if they have stopped",
             at(status, "/backfill/tasks")
         ),
-        _ => format!("no segment was taken; are there workers? `weir migrate work {name}`"),
+        _ => format!("no worker has taken a segment: run `weir migrate work {name}`, if none run"),
     }
 }
 
-/// What a status says of segments that fail; none if none does.
+/// Describes the failing segments of a status; `None` if there are none.
 pub(crate) fn line_of(status: &Value) -> Option<String> {
     let reason = at(status, "/failing/reason").as_str()?;
     let name = at(status, "/migration").as_str().unwrap_or_default();
@@ -55,23 +55,22 @@ pub(crate) fn line_of(status: &Value) -> Option<String> {
 
 fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     match aside {
-        0 => format!("workers try again what failed: {reason}"),
+        0 => format!("workers are retrying: {reason}"),
         aside => format!(
-            "{} set aside: {reason}; put that right, then `weir migrate resume {name}` has workers take that up again",
+            "{} set aside: {reason}; fix the cause, then run `weir migrate resume {name}`",
             counted(aside, "segment is", "segments are")
         ),
     }
 }
 
-/// Whether there is something to read that keeps the rate: a backfill, or that of a way back in place.
-/// Comparisons, and what ends a migration, are as fast as they can be.
+/// Returns true if the rate limit applies: to a backfill, or that of a way back in place.
+/// Comparisons and ends run at full speed.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// What a status says of the segments that nobody could work on lately; null if there are none. Those of
-/// the backfill and of the last run: nobody waits for earlier ones, nor for any after the end, but for
-/// marks that are left to take off.
+/// Returns the failing segments for a status; null if there are none. Only those of the backfill
+/// and of the last run count, and after the end only those that remove marks.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     let is_over = state.phase.has_ended() && !state.unswept;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
@@ -82,9 +81,9 @@ pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     }
 }
 
-/// Makes a record of each open task, which wakes a worker. Who works on one does so in vain: only one
-/// revision is written, and what is done twice changes nothing. A worker that is gone left its task held,
-/// and no record may tell of it any more; of one that was set aside none does.
+/// Writes each open task again, whose record invokes a worker. Duplicate work is harmless: it is
+/// idempotent, and only one revision is written. A worker that died has left its task leased,
+/// perhaps without another record; a task that was set aside has none.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -92,7 +91,7 @@ pub(crate) async fn wake(context: &Context, name: &str) -> Result<()> {
     wake_those(context, name, |_| true).await
 }
 
-/// The same of those that were set aside alone: whoever begins to work may be able to do them.
+/// Does the same for tasks that were set aside only: new workers may be able to do them.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -103,8 +102,8 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run that a worker may be at, as long as its task says
-        // so. If that worker is gone, its record comes again.
+        // A switch waits for a repair of an earlier run while its task says that a worker may be at
+        // it. If that worker has died, the task needs a new record.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
         !task.done && !is_waited_for && is_meant(task)
     };
@@ -114,9 +113,8 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
     Ok(())
 }
 
-/// Makes a record of a task, if it is to be told of. A worker may be at it: one that gave it back
-/// meanwhile has made a record, but one that has set it aside or that renews its lease has not, and what
-/// it sets aside after that nobody would take up.
+/// Writes a task again, if it needs a record. A worker may have it: if the worker returned it,
+/// there is a record already; if it set the task aside or renewed its lease, there is none.
 async fn wake_one(
     context: &Context,
     mut task: Task,
@@ -141,7 +139,7 @@ async fn wake_one(
     Ok(())
 }
 
-/// The time by which workers lease tasks, in milliseconds since 1970.
+/// Returns the time of leases, in milliseconds since 1970.
 pub(crate) fn lease_clock_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
@@ -172,11 +170,11 @@ mod tests {
     fn no_workers_and_slow_ones_are_told_apart() {
         let (open, held) = (check(1), Task { owner: Some("w".to_owned()), ..check(1) });
         let of = |tasks: &[Task]| advice("shop", &Progress::of(tasks));
-        assert!(of(&[open.clone(), open.clone()]).contains("are there workers?"));
+        assert!(of(&[open.clone(), open.clone()]).contains("no worker has taken"));
         let said = of(&[open.clone(), held, Task { done: true, ..check(1) }]);
         assert!(said.contains("taken 2 of 3 segments") && said.contains("--timeout"), "{said}");
         let tries = failing_with(1, "out of time", false);
-        assert_eq!(of(&[tries]), "workers try again what failed: out of time");
+        assert_eq!(of(&[tries]), "workers are retrying: out of time");
         let said = of(&[open, failing_with(1, "no table", true)]);
         assert!(said.starts_with("1 segment is set aside: no table; "), "{said}");
         assert!(said.contains("`weir migrate resume shop`"), "{said}");
@@ -229,7 +227,7 @@ mod tests {
                 true
             };
             control.change(open.clone(), take).await.unwrap();
-            // Just before the first record of it is made, its worker writes.
+            // Just before the first record is written, its worker writes.
             let (of_worker, is_first) = (control.clone(), AtomicBool::new(true));
             let (name, absent) = (open.name(), open.clone());
             let script = move |operation: &str, body: &str| {

@@ -1,4 +1,4 @@
-//! What every verb that switches or ends a migration takes.
+//! The common arguments of verbs that switch or end a migration.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::migrate::failure::Result;
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 
-/// What to switch.
+/// Arguments of a switch.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SwitchArguments {
     /// The migration
@@ -17,13 +17,13 @@ pub(crate) struct SwitchArguments {
     /// Seconds that writers may be blocked before the switch is rolled back
     #[arg(long, default_value_t = 60)]
     pub(crate) timeout: u64,
-    /// Report what would happen; change nothing
+    /// Report what would happen, without changing anything
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 impl SwitchArguments {
-    /// Runs the hook after a verb, but not after one that only said what it would do.
+    /// Runs the hook after a verb, except after a dry run.
     pub(crate) async fn with_hooks(
         &self,
         context: &Context,

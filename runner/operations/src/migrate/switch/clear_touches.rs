@@ -1,8 +1,8 @@
-//! What a backfill by touching leaves that was given up: each of its segments is read once more, from its
-//! beginning, to take marks off. A segment that was done may have some as well, such as where a writer
-//! put an item back that it had read with its mark.
+//! Removes the marks of an aborted backfill by touching: each segment is read again from its
+//! beginning. A segment that was done may have marks too, for example after a writer put back an
+//! item that it had read with its mark.
 //!
-//! Nothing is taken off here; workers do that, and know by the state that nothing is touched any more.
+//! Workers remove the marks; the state tells them that nothing is touched any more.
 
 use control::{Task, Work};
 
@@ -10,12 +10,12 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use crate::migrate::start::workers::lease_clock_ms;
 
-/// Begins those of the backfill's tasks anew that were not yet, for marks alone; each change is a record,
-/// which wakes a worker. Returns whether there were any: then `tasks` is not how they stand. Whoever says
-/// it again, or says it at the same time, does nothing more.
+/// Restarts the backfill's tasks, if they were not restarted yet, to remove marks; each write is a
+/// record, which invokes a worker. Returns whether there were any; then `tasks` is outdated.
+/// Idempotent, also with concurrent callers.
 ///
-/// A task that a worker may be at is left until it is not: that one still puts marks on items, and would
-/// do so behind whoever reads the segment anew.
+/// A task that a worker may have is left until it is free: that worker still sets marks, and would
+/// do so after the segment is read again.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -64,14 +64,14 @@ mod tests {
             }
         };
         let is_unswept = async || advance(context, NAME).await.unwrap().0.unswept;
-        // What is told of the backfill: percents, segments that are read, and those that are read anew.
+        // The backfill's report: percents, segments that are read, and those that are read again.
         let told = async || {
             let status = status::describe(context, NAME, None).await.unwrap();
             let of = |place: &str| status.pointer(place).unwrap().as_u64();
             let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
             (backfill.map(Option::unwrap), status["backfill"]["anew"].clone())
         };
-        // One segment is done, of which marks may be left as well.
+        // One segment is done, which may have marks too.
         work(1).await;
         let before = told().await;
         assert_eq!(before, ([50, 1, 7], Value::Null));
@@ -109,7 +109,7 @@ mod tests {
             control.change(task().await, leased).await.unwrap();
         };
         let now = lease_clock_ms();
-        // Its lease is over, but its invocation may not be.
+        // Its lease has expired, but its invocation may still run.
         lease(now.saturating_sub(1_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
         assert!(task().await.owner.is_some(), "taken out of its hands");

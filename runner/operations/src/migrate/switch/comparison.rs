@@ -1,5 +1,5 @@
-//! Comparisons that are at work, for which a switch has to wait: what they repair must not meet what
-//! writers write after it.
+//! Finds running comparisons, for which a switch has to wait: their repairs must not meet writes
+//! after the switch.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::differences::in_the_way_of_an_end;
 use client::output::counted;
 
-/// How many segments comparisons have to go. A repair of the side that readers and writers have left
-/// for good is never made, so nobody waits for it. Of runs before the last one nobody waits for more
-/// than what a worker has in its hands: it may be repairing, and whoever takes another segment of them
-/// ends it at once.
+/// Returns the number of open segments of comparisons for which a switch waits. A repair of the
+/// side that clients have left permanently is never made, so it does not count. Of earlier runs
+/// only a segment that a worker may have counts: it may be repairing, and a worker that takes
+/// another segment of them ends it at once.
 fn open(tasks: &[Task], phase: Phase, last_run: u64) -> usize {
     tasks.iter().filter(|task| is_open(task, phase, last_run)).count()
 }
@@ -28,9 +28,9 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
         && (task.run >= last_run || (task.repairs && task.owner.is_some()))
 }
 
-/// The comparison that was begun last to be resumed, and when it began, if it has found nothing so far.
-/// What it found may be right by now, so then it is made anew; and so it is where streams may have
-/// forgotten what was written since it began. `tasks` are those of the migration, `now` is the store's
+/// Returns the last comparison and when it began, if it can be resumed: it has found nothing so
+/// far, and streams still have all writes since it began. Its findings may be outdated, so
+/// otherwise a comparison starts again. `tasks` are those of the migration, `now` is the store's
 /// time.
 pub(crate) fn resumable(
     state: &State,
@@ -51,8 +51,8 @@ pub(crate) fn resumable(
     is_clean.then_some((run, began))
 }
 
-/// What the comparisons have done that have segments to go, in the phases in which there are some; none
-/// if all are done.
+/// Returns the progress of comparisons with open segments, in the phases that have some; `None` if
+/// all are done.
 pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     if !matches!(state.phase, Phase::Tailing | Phase::Ready | Phase::CutOver) {
         return None;
@@ -63,11 +63,11 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     (!runs.is_empty()).then(|| Progress::of(of_runs))
 }
 
-/// Checks that no comparison is at work, which may repair, and that the result of the last one is known,
-/// unless differences are accepted.
+/// Checks that no comparison is running, which may repair, and that the result of the last one is
+/// known, unless differences are accepted.
 ///
 /// # Errors
-/// Which comparison is in the way, or that the control table cannot be read.
+/// Names the comparison, or says that the control table cannot be read.
 pub(crate) async fn check(
     context: &Context,
     name: &str,
@@ -78,13 +78,13 @@ pub(crate) async fn check(
     let open = open(&context.tasks(name).await?, phase, state.run);
     if open > 0 {
         return Err(refused!(
-            "a comparison of `{name}` has {} to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of that again",
+            "a comparison of `{name}` has {} left, and its repairs must not meet writes after the switch: wait for it, or notify workers again with `weir migrate resume {name}`",
             counted(open, "segment", "segments")
         ));
     }
     if !may_differ && state.comparing.is_some() {
         return Err(refused!(
-            "the last comparison of `{name}` was not brought to its end, and nobody knows what it found: `weir migrate verify {name}` again"
+            "the last comparison of `{name}` did not finish: run `weir migrate verify {name}` again"
         ));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The end of a migration: the way back is closed, and the marks and tombstones are taken off, of the
-//! targets after a cut-over, of the sources after a way back; of sources that were touched in any case.
+//! `weir migrate complete`: closes the way back, and removes marks and tombstones: from the targets
+//! after a cut-over, from the sources after a revert; from touched sources in both cases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,21 +23,21 @@ use crate::migrate::switch::{in_place, sweep, verify};
 use client::exit::Exit;
 use client::output::{counted, say, show};
 
-/// What to complete.
+/// Arguments of `weir migrate complete`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate complete shop --dry-run\n  weir migrate complete shop\n\nExit codes: 0 done, 3 differences, 4 refused, 5 timed out; run it again to go on"
+    after_help = "Examples:\n  weir migrate complete shop --dry-run\n  weir migrate complete shop\n\nExit codes: 0 done, 3 differences, 4 refused, 5 timed out; run it again to resume"
 )]
 pub(crate) struct CompleteArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// For a purge with archives on AWS: the answer of `archive-maintenance` to the event that `complete`
-    /// prints; one file per archive
+    /// For a purge with archives on AWS: the answer of `archive-maintenance` to the event that
+    /// `complete` prints; one file per archive
     #[arg(long, value_name = "FILE")]
     erased: Vec<PathBuf>,
 }
 
-/// Closes the way back and takes the marks off the targets.
+/// Closes the way back and removes the marks from the targets.
 pub(crate) async fn complete(
     context: &Context,
     CompleteArguments { switch: arguments, erased }: &CompleteArguments,
@@ -49,11 +49,11 @@ pub(crate) async fn complete(
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
             if !arguments.dry_run {
-                // An older version could die before it did that.
+                // A command of an older version may have died before it did that.
                 let expect = Expect::phases(&[Phase::Completed]);
                 context.control.set_active(name, expect, None).await?;
             }
-            say(&format!("`{name}` is completed already"));
+            say(&format!("`{name}` is already completed"));
             in_place::show_receipt(context, name).await?;
             return in_place::verdict(context, name).await;
         }
@@ -62,13 +62,13 @@ pub(crate) async fn complete(
     if arguments.dry_run {
         let what = match plan.kind {
             Kind::Purge => {
-                "a last comparison would have to find nothing left, and the tables would no longer be followed"
+                "a last comparison would have to find nothing left, and functions would stop following the tables"
             }
             Kind::InPlace => {
-                "the way back would be closed, and the tables would no longer be followed"
+                "the way back would be closed, and functions would stop following the tables"
             }
             Kind::Restructure | Kind::Split => {
-                "the way back would be closed, and the marks be taken off"
+                "the way back would be closed, and the marks would be removed"
             }
         };
         say(&format!("{what}; nothing was written"));
@@ -85,8 +85,7 @@ pub(crate) async fn complete(
     }
 }
 
-/// How an end ended: where it did not come through because somebody else did who said it at the same
-/// time, all is as it was asked for.
+/// Turns an end that failed into success if a concurrent command has completed it meanwhile.
 async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Result<Exit> {
     if ended == Ok(Exit::Done) {
         return ended;
@@ -95,12 +94,12 @@ async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Re
         Ok(state) if state.phase == Phase::Completed => {}
         _ => return ended,
     }
-    say(&format!("`{name}` is completed already"));
+    say(&format!("`{name}` is already completed"));
     in_place::show_receipt(context, name).await?;
     Ok(Exit::Done)
 }
 
-/// Takes the marks off the targets of a migration whose items were moved.
+/// Removes the marks from the targets of a migration whose items were moved.
 async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duration) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Close).await?;
@@ -115,7 +114,7 @@ async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duratio
     Ok(Exit::Done)
 }
 
-/// Takes tombstones and marks off the sources after the way back; they are in use again meanwhile.
+/// Removes tombstones and marks from the sources after a revert, while clients use them.
 pub(crate) async fn clean(
     context: &Context,
     plan: &Plan,
@@ -135,8 +134,8 @@ pub(crate) async fn clean(
     Ok(Exit::Done)
 }
 
-/// Takes the tombstones and marks of a direction off the tables that have them; gives how many
-/// tombstones, none if that was not done in time.
+/// Removes the tombstones and marks of a direction from their tables; returns the number of
+/// tombstones, or `None` if time ran out.
 async fn take_off(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -148,19 +147,20 @@ async fn take_off(
         return Ok(None);
     };
     let there = tables::describe(&context.control.client, plan).await?;
-    // A table that is gone has no marks: after a switch without a way back nobody needs the sources.
+    // A deleted table has no marks: after a switch without a way back, the sources are no longer
+    // needed.
     for table in marked(plan, way).into_iter().filter(|table| there.contains_key(*table)) {
         if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(None);
         }
     }
-    // Those of an earlier run that was given up were noted only now.
+    // Tombstones of an earlier aborted run were noted only now.
     let late = sweep::sweep(context, name, limit).await?;
     Ok(late.map(|late| swept + late))
 }
 
-/// The tables on whose items a direction may have left marks: those that it wrote to, and those whose
-/// items were touched.
+/// Returns the tables whose items a direction may have marked: those that it wrote to, and those
+/// whose items were touched.
 fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let mut tables = match way {
         Direction::Forward => plan.target_tables(Direction::Forward),
@@ -172,7 +172,7 @@ fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     tables
 }
 
-/// Takes the marks of a direction off a table; gives whether that was done in time.
+/// Removes the marks of a direction from a table; returns whether that was complete in time.
 async fn unmark(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -182,7 +182,7 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // Nothing is marked any more by then, so what was done stays done, and what is open goes on.
+    // Nothing sets marks any more, so finished tasks stay finished and open ones resume.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {
             workers::wake(context, name).await?;
@@ -219,14 +219,14 @@ mod tests {
         }
     }
 
-    /// Goal: of two who complete a migration at the same time, the slower one finds it completed, wherever
-    /// it is when the other one comes to the end, and a receipt is there for both.
+    /// Goal: of two concurrent commands that complete a migration, the slower one finds it
+    /// completed at every step, and both show a receipt.
     #[tokio::test]
     async fn the_slower_of_two_who_complete_finds_it_completed() {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
-        // Just before the write that has this, the other one ends it, or gives it up.
+        // Just before the write that has this, the other command ends or aborts the migration.
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
@@ -305,10 +305,10 @@ mod tests {
         assert_eq!(swept("pets").await, (false, 1));
         work(1, false).await;
         assert_eq!(swept("pets").await, (true, 1));
-        // What is done of one table stays done while another one is swept.
+        // One table's finished work stays finished while another one is swept.
         assert_eq!(swept("cats").await, (false, 2));
         assert_eq!(swept("pets").await, (true, 2));
-        // What was ended without its work is made anew.
+        // Tasks that were ended without their work are created again.
         work(2, true).await;
         assert_eq!(swept("cats").await, (false, 3));
     }

@@ -1,6 +1,6 @@
-//! `weir migrate cutover`: what is checked before readers and writers are switched to the targets.
+//! `weir migrate cutover`: checks before readers and writers are switched to the targets.
 //!
-//! The switch itself is in `executor`.
+//! `executor` performs the switch.
 
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
@@ -18,7 +18,7 @@ use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 use client::output::say;
 
-/// What to cut over.
+/// Arguments of `weir migrate cutover`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 30\n\nExit codes: 0 done, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed or that the cut-over is committed but incomplete; then run it again"
@@ -29,8 +29,8 @@ pub(crate) struct CutoverArguments {
     /// Switch although the plan has no `inverse`: later writes to the targets never reach the sources
     #[arg(long)]
     no_way_back: bool,
-    /// Switch although no worker follows the targets' streams: their writes reach the sources only if a
-    /// worker starts within 24 hours
+    /// Switch although no worker reads the targets' streams: writes to the targets reach the
+    /// sources only if a worker starts within 24 hours
     #[arg(long)]
     nobody_follows: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) async fn cutover(
     match answer(name, plan.kind, Verb::Cutover, phase) {
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
-            say(&format!("`{name}` is cut over already"));
+            say(&format!("`{name}` is already cut over"));
             return Ok(Exit::Done);
         }
         Answer::Refused(why) => return Err(Failure::Refused(why)),
@@ -58,7 +58,7 @@ pub(crate) async fn cutover(
     let is_for_good = plan.inverse.is_empty() && !plan.kind.is_in_place();
     if is_for_good && !no_way_back && phase != Phase::Turning {
         return Err(refused!(
-            "the plan of `{name}` has no `inverse`, so `weir migrate revert` could not switch back: say --no-way-back if that is meant"
+            "the plan of `{name}` has no `inverse`, so `weir migrate revert` could not switch back: add --no-way-back to accept that"
         ));
     }
     let stale = match phase {
@@ -73,13 +73,13 @@ pub(crate) async fn cutover(
     let targets = plan.target_tables(Direction::Forward).join(", ");
     if arguments.dry_run && phase == Phase::Turning {
         say(&format!(
-            "all is drained already: the route would be opened to {targets}; nothing was written"
+            "everything is drained: the route would be opened to {targets}; nothing was written"
         ));
         return Ok(Exit::Done);
     }
     if arguments.dry_run {
         say(&format!(
-            "writers of {} would stop for {} s and until all is drained, then use {targets}; nothing was written",
+            "writers of {} would be blocked for {} s and until everything is drained, then use {targets}; nothing was written",
             plan.source_tables(Direction::Forward).join(", "),
             plan.gate_seconds,
         ));
@@ -95,12 +95,12 @@ pub(crate) async fn cutover(
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
 }
 
-/// Why the last comparison does not stand any more for what was written before it; none if it does.
+/// Returns why the last comparison no longer covers earlier writes; `None` if it does.
 async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {
         format!(
-            "`{name}` was compared {} hours ago, and a stream keeps records for 24: `weir migrate verify {name}` again",
+            "`{name}` was compared {} hours ago, and a stream keeps records for 24: run `weir migrate verify {name}` again",
             age / 3600
         )
     })

@@ -1,4 +1,4 @@
-//! Performs the steps of a switch; which step follows, `control::Switch` decides.
+//! Performs the steps of a switch; `control::Switch` decides their order.
 
 use std::time::{Duration, Instant};
 
@@ -27,23 +27,23 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{say, show};
 
-/// How long a store may say nothing to each step once a switch is committed: writers are blocked until
-/// the last one is done, whatever the time was in which it had to be decided.
+/// How long a step may go without an answer once a switch is committed: writers are blocked until
+/// the last one is done, whatever the timeout of the decision.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a person asked for, and what was found out before.
+/// What the operator asked for, and the results of earlier checks.
 pub(crate) struct Asked {
-    /// Why what the switch rests on is too old to be proved again, if it is.
+    /// Why the facts on which the switch relies are too old, if they are.
     pub(crate) stale: Option<String>,
-    /// Whether it is asked who follows the streams of the targets.
+    /// Whether the followers of the targets' streams are checked.
     pub(crate) asks_followers: bool,
-    /// Differences are accepted.
+    /// Whether differences are accepted.
     pub(crate) may_differ: bool,
     /// How long writers may be blocked.
     pub(crate) limit: Duration,
 }
 
-/// A switch under way.
+/// A running switch.
 pub(crate) struct Executor<'c> {
     context: &'c Context,
     name: &'c str,
@@ -52,15 +52,15 @@ pub(crate) struct Executor<'c> {
     state: &'c State,
     switch: Switch,
     asked: Asked,
-    /// The reverse direction, of a revert.
+    /// The reverse direction, for a revert.
     back: Option<Migration>,
     drain: Option<Drain>,
     hold: Option<Hold<'c>>,
-    /// How long streams must bring nothing more.
+    /// How long streams must be silent.
     settle: Duration,
     /// How long a fence may take while writers are blocked.
     fence: Duration,
-    /// How long it may take from the claim to the commit, and until when.
+    /// The time limit from the claim to the commit, and its end.
     most: Duration,
     deadline: Instant,
     /// When writers were blocked.
@@ -74,7 +74,7 @@ pub(crate) struct Executor<'c> {
 }
 
 impl<'c> Executor<'c> {
-    /// A switch of a migration that was in `state` when its command began.
+    /// Returns a switch of a migration that was in `state` when the command began.
     pub(crate) fn new(
         context: &'c Context,
         switch: Switch,
@@ -109,7 +109,7 @@ impl<'c> Executor<'c> {
     /// Performs the switch.
     ///
     /// # Errors
-    /// Why it did not go through, and how readers and writers go on.
+    /// Why it failed, and what readers and writers use now.
     pub(crate) async fn run(mut self) -> Result<Exit> {
         let known = Known { phase: self.state.phase, asks_followers: self.asked.asks_followers };
         let (mut step, mut cause) = (self.switch.first(known), Cause::default());
@@ -129,7 +129,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Performs a step, and until the switch is committed only as long as there is time.
+    /// Performs a step; before the commit, within the time limit.
     async fn ended(&mut self, step: Step) -> Result<Outcome> {
         if step == Step::Clean {
             return or_interrupted(self.perform(step)).await;
@@ -141,7 +141,7 @@ impl<'c> Executor<'c> {
         let most = self.most.as_secs();
         tokio::select! {
             ended = tokio::time::timeout(left, self.perform(step)) => ended.unwrap_or_else(|_| {
-                say(&format!("it was not decided in {most} s"));
+                say(&format!("the switch was not decided within {most} s"));
                 Ok(Outcome::TimedOut)
             }),
             _ = interruption::requested() => Err(fatal!("interrupted")),
@@ -196,7 +196,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// The drain of the streams before the switch.
+    /// Opens the drain of the streams before the switch.
     async fn make_drain(&mut self) -> Result<&mut Drain> {
         let direction = self.switch.direction();
         let known = match self.drain.take() {
@@ -213,7 +213,7 @@ impl<'c> Executor<'c> {
         Ok(self.drain.insert(known))
     }
 
-    /// Whether every document can stand in its own table again; says which cannot.
+    /// Checks that every document fits into its own table again; reports those that do not.
     async fn check_documents(&mut self) -> Result<Outcome> {
         let migration = match self.back.take() {
             Some(known) => known,
@@ -250,12 +250,12 @@ impl<'c> Executor<'c> {
         self.hold.as_ref().ok_or_else(|| fatal!("`{}` is not held", self.name))
     }
 
-    /// Checks what may have changed since the first check; from here on nothing of it can.
+    /// Repeats the checks whose facts may have changed; from here on they cannot.
     async fn check_again(&mut self) -> Result<Outcome> {
         if let Some(why) = self.asked.stale.clone() {
             return Err(Failure::Refused(why));
         }
-        // A command that is taken over was let through if it has blocked writers.
+        // A command that is taken over had passed the checks if it has blocked writers.
         let is_back = self.switch == Switch::REVERT;
         let may_differ = self.asked.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
@@ -280,13 +280,13 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Has functions follow the other direction, if there is one. What is written to the targets flows
-    /// back from here on.
+    /// Makes functions follow the reverse direction, if there is one. From here on, writes to the
+    /// targets flow back.
     async fn turn(&mut self) -> Result<Outcome> {
         let (context, expect) = (self.context, self.held()?.expect());
         let has_way_back = self.switch == Switch::CUTOVER && !self.plan.inverse.is_empty();
         let back_since = if self.switch == Switch::CUTOVER && self.plan.kind.is_in_place() {
-            // Whoever still writes as before is followed until the migration is completed.
+            // Late writers to the sources are followed until the migration is completed.
             Some(self.state.since)
         } else if has_way_back {
             let (direction, after) = (Direction::Reverse, After::Writers);
@@ -343,7 +343,7 @@ impl<'c> Executor<'c> {
         let finish = Move::Finish { switch, shards: self.shards, epoch: self.epoch };
         let (why, now) = (finish.why(), context.now().await);
         context.make(name, Guard::default(), &finish).await?;
-        // Whoever opened it and died did not say when.
+        // An earlier command opened the route and died, so its time is unknown.
         let held = if self.was_open { String::new() } else { held_up(own, held_at, now) };
         let is = if switch == Switch::CUTOVER { "cut over" } else { "reverted" };
         show(&format!("{name} is {is}: {why}{held}\n"));
@@ -353,7 +353,7 @@ impl<'c> Executor<'c> {
         Ok(Outcome::Done)
     }
 
-    /// Keeps why a step failed, with why the one before did.
+    /// Keeps the reason of a failed step, with that of the previous one.
     fn note(&mut self, failure: Failure) {
         self.failure = Some(match self.failure.take() {
             Some(first) => first.with(|text| format!("{text}; {failure}")),
@@ -361,11 +361,11 @@ impl<'c> Executor<'c> {
         });
     }
 
-    /// How the command ends, in words and as an exit code.
+    /// Returns how the command ends, as text and exit code.
     fn told(self, end: End) -> Result<Exit> {
         let (verb, name) = (self.switch.verb(), self.name);
         let side = self.switch.from_side().as_str();
-        let as_before = format!("everything is as it was: readers and writers use the {side}s");
+        let as_before = format!("nothing has changed: readers and writers use the {side}s");
         match (end, self.failure) {
             (End::Switched, _) => Ok(Exit::Done),
             (End::Unswept, None) => Ok(Exit::TimedOut),
@@ -380,13 +380,13 @@ impl<'c> Executor<'c> {
             }
             (End::Refused | End::Failed | End::Unswept, Some(failure)) => Err(failure),
             (_, failure) => {
-                let text = failure.map_or_else(|| "not in time".to_owned(), String::from);
+                let text = failure.map_or_else(|| "timed out".to_owned(), String::from);
                 Err(Failure::Unknown(match end {
                     End::Unfinished => format!(
-                        "{text}; it is decided and not done: writers may be held up until `weir migrate {verb} {name}` is said again"
+                        "{text}; the switch is committed but incomplete: writers may be blocked until you run `weir migrate {verb} {name}` again"
                     ),
                     _ => format!(
-                        "it could not be put back ({text}), and writers may be held up: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
+                        "the rollback failed ({text}), and writers may be blocked: check `weir migrate status {name}`, then run `weir migrate {verb} {name}` again"
                     ),
                 }))
             }
@@ -394,8 +394,8 @@ impl<'c> Executor<'c> {
     }
 }
 
-/// How long the fence of a way back may take to pass while writers are blocked, beyond what clocks need.
-/// Announces it: no `--timeout` shortens it.
+/// Returns how much longer the fence of a way back may take because of coarse record times, while
+/// writers are blocked. Announces it, because `--timeout` does not shorten it.
 async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     if plan.inverse.is_empty() || plan.kind.is_in_place() {
         return Ok(Duration::ZERO);
@@ -403,7 +403,7 @@ async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     let fence = record_time::coarseness(context).await?;
     if !fence.is_zero() {
         say(
-            "the stream records of this store show coarse times: once all is drained, writers are held up until the records show the next one, for up to a minute more",
+            "the stream records of this store show coarse times: after the drain, writers are blocked until the records show the next one, for up to a minute more",
         );
     }
     Ok(fence)

@@ -1,5 +1,5 @@
-//! What the verbs of a migration do when the store fails for a moment, or its answer does not come, and
-//! where a comparison meets a switch, on a store in this process.
+//! Tests of migrations on a store in this process: requests that fail or get no response, and
+//! comparisons that meet a switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,8 +42,7 @@ use client::exit::Exit;
 use client::output::Output;
 use testing::proxy::{self, Fails, cancelled, refusal};
 
-/// A context whose store fails: so many of the next requests of an operation as are set are answered
-/// like this.
+/// Returns a context whose store answers so many of the next requests of an operation like this.
 async fn failing(
     served: &Served,
     operation: &'static str,
@@ -65,7 +64,7 @@ async fn phase(served: &Served) -> Phase {
     served.context.state(NAME).await.unwrap().phase
 }
 
-/// The moves that the journal records.
+/// Returns the moves in the journal.
 async fn journal(context: &Context) -> Vec<JournalLine> {
     context.control.list(NAME, JournalLine::PREFIX).await.unwrap()
 }
@@ -125,7 +124,7 @@ async fn a_switch_whose_decision_was_written_goes_on_although_nobody_was_told() 
     let switch = Switch::CUTOVER;
     let commit = Move::Commit { switch, shards: 1, back_since: None, switched_at: 1 };
     hold.make(&commit).await.unwrap();
-    // The answer did not come, so it is rolled back.
+    // There was no response, so the switch is rolled back.
     assert!(matches!(hold.release().await, Ok(Released::Committed)));
     assert_eq!(phase(&served).await, Phase::Turning);
 }
@@ -148,7 +147,7 @@ async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
     let served = serve().await;
     is_in(&served.context, Phase::Ready).await;
     for is_written in [true, false] {
-        // The first request is lost on its way here or back, and so are those after it for a while.
+        // The first request or its response is lost, and so are those after it for a while.
         let control = served.context.control.clone();
         let (lost, other) = (Arc::new(AtomicU32::new(0)), !is_written);
         let script = move |operation: &str, body: &str| {
@@ -190,7 +189,8 @@ async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
     }
 }
 
-/// Goal: a way back in place whose claim was written and not answered is carried out by whoever made it.
+/// Goal: a way back in place whose claim was written without a response is carried out by the
+/// claiming command.
 #[tokio::test]
 async fn items_are_changed_back_although_nobody_was_told_that_it_was_taken() {
     let served = serve().await;
@@ -251,7 +251,7 @@ fn check_run() -> Run {
     Run { number: 1, work: Work::CheckSource, repairs: true, direction: Direction::Forward }
 }
 
-/// Does every task of a run.
+/// Marks every task of a run as done.
 async fn done(context: &Context, run: u64) {
     for task in context.tasks_of(NAME, run).await.unwrap() {
         let done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
@@ -259,7 +259,8 @@ async fn done(context: &Context, run: u64) {
     }
 }
 
-/// A ready migration with a way back, whose last comparison was just now; one task of another is open.
+/// Returns a ready migration with a way back, whose last comparison was just now; one task of
+/// another run is open.
 async fn compared() -> Served {
     let served = serve().await;
     let plan = plan_with_way_back();
@@ -290,8 +291,8 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
 }
 
-/// Goal: who takes a way back over asks again for what stands in its way, unless the one before had
-/// been let through, and held writers up.
+/// Goal: a command that takes over a way back repeats its checks, unless the earlier command had
+/// passed them and blocked writers.
 #[tokio::test]
 async fn a_way_back_that_waited_for_leave_is_asked_again() {
     let served = serve().await;
@@ -310,7 +311,8 @@ async fn a_way_back_that_waited_for_leave_is_asked_again() {
     assert_eq!(phase(&served).await, Phase::CutOver);
 }
 
-/// Goal: what a comparison found that nobody noted is not taken for what an earlier one found.
+/// Goal: the result of a comparison that was not recorded is not mistaken for that of an earlier
+/// one.
 #[tokio::test]
 async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
     let served = compared().await;
@@ -318,7 +320,7 @@ async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
     let expect = Expect::phases(&[Phase::Ready]);
     let begin = |state: &mut State, run| state.begin_comparison(run, None);
     let run = tasks::begin_run(context, NAME, expect, begin).await.unwrap();
-    // Workers came to the end of it; whoever asked for it did not hear that.
+    // Workers finished it, but the command that started it did not see that.
     done(context, 1).await;
     let check = |may_differ| comparison::check(context, NAME, Phase::Ready, may_differ);
     assert!(is_refused(&check(false).await));
@@ -421,7 +423,7 @@ async fn tombstones_are_removed_many_at_the_same_time() {
         let put = client.put_item().table_name("pets").item("p", text(&number.to_string()));
         put.item("_weir", mark).send().await.unwrap();
     }
-    // No look at a tombstone ends before all of them are under way.
+    // No read of a tombstone ends before all of them have started.
     let barrier = Arc::new(Barrier::new(TOGETHER));
     let script = move |operation: &str, body: &str| {
         let barrier = Arc::clone(&barrier);
@@ -450,7 +452,7 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     let script = |operation: &str, _: &str| {
         let body = Full::new(Bytes::from(json!({}).to_string()));
         let answer = Response::builder().header("date", "Sat, 01 Jan 2022 00:00:00 GMT").body(body);
-        // It has no clock to ask.
+        // This endpoint has no clock.
         let is_asked = operation == "ListTables" || operation.is_empty();
         futures::future::ready(is_asked.then(|| answer.unwrap())).boxed()
     };
@@ -459,7 +461,7 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     assert_eq!(sweep::real_seconds(&context).await, 1_640_995_200);
 }
 
-/// Goal: whoever lets a day pass in a local store does not end invocations that still live.
+/// Goal: advancing a local store's clock by a day does not end invocations that still run.
 #[tokio::test]
 async fn invocations_live_by_the_time_of_this_machine_where_the_store_has_its_own() {
     let served = serve().await;

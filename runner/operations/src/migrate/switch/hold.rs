@@ -1,9 +1,9 @@
-//! Holding a migration for a switch: its phase says that somebody is switching it, and a name that
-//! only the holder knows guards every step. Whoever takes it over gives it another name, so that the
-//! steps of the one before, who may only be slow, are refused.
+//! Claims a migration for a switch. Its phase shows that a command is switching it, and a holder
+//! name that only this command knows guards every step (a fencing token). A command that takes over
+//! sets another name, so later steps of the earlier, slow command are refused.
 //!
-//! A roll-back first takes the migration by a new name: a request of the old name that is still on its way
-//! is refused.
+//! A rollback first claims the migration with a new name, so that requests in flight with the old
+//! name are refused.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -17,25 +17,26 @@ use crate::migrate::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
-/// For how long a roll-back is tried: writers are blocked meanwhile, and nobody else may know.
+/// How long a rollback is retried: writers are blocked meanwhile, and no other command may know.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
-/// For how long it is tried to take a migration while answers do not come: nobody is blocked by then.
+/// How long a claim is retried without a response: writers are not blocked yet.
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
 
-/// A migration that is held.
+/// A claimed migration.
 pub(crate) struct Hold<'h> {
     context: &'h Context,
     name: &'h str,
     switch: Switch,
     holder: String,
-    /// The phase while it is held.
+    /// The phase while it is claimed.
     phases: [rules::migration::Phase; 1],
-    /// How functions follow it before the switch.
+    /// How functions followed it before the switch.
     followed: Followed,
 }
 
-/// Work that may be left at any point. Once a process has listened for Ctrl-C, nothing else ends it.
+/// Runs work that may be interrupted at any point. Once a process listens for Ctrl-C, nothing else
+/// ends it.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -45,24 +46,24 @@ pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> 
     }
 }
 
-/// A name that nobody else has.
+/// Returns a unique holder name.
 pub(crate) fn new_holder() -> String {
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(0_u8))
 }
 
-/// How a roll-back ended.
+/// The result of a rollback.
 pub(crate) enum Released {
-    /// Everything is as it was.
+    /// Everything is as before the switch.
     Back,
     /// The switch is committed.
     Committed,
-    /// Somebody else has it, who goes on or rolls back.
+    /// Another command has claimed it, and resumes or rolls back.
     Theirs(Failure),
 }
 
 impl<'h> Hold<'h> {
-    /// Takes a migration, also from somebody who holds it already. Where the answer does not come it is
-    /// found out whether it was taken all the same.
+    /// Claims a migration, even if another command holds it. Without a response, it finds out
+    /// whether the claim was written.
     ///
     /// # Errors
     /// When it is in another phase, or the control table cannot be written.
@@ -89,20 +90,20 @@ impl<'h> Hold<'h> {
             if context.absence.is_silent() || begun.elapsed() > CLAIM_LIMIT {
                 let (verb, held) = (switch.verb(), switch.held().as_str());
                 return Err(Failure::Unknown(format!(
-                    "{failure}; it is not known whether `{name}` is {held} now, writers were not held up by this: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
+                    "{failure}; it is unknown whether `{name}` is {held} now, but this command has not blocked writers: check `weir migrate status {name}`, then run `weir migrate {verb} {name}` again"
                 )));
             }
-            say(&format!("it is looked whether that was written: {failure}"));
+            say(&format!("checking whether the write succeeded: {failure}"));
             is_first = false;
             tokio::time::sleep(RELEASE_PAUSE).await;
         }
     }
 
-    /// Takes a migration after an attempt without an answer, which may have been written. `before` is
-    /// who had it at first.
+    /// Claims a migration after an attempt without a response, which may have been written.
+    /// `before` is the holder before that attempt.
     ///
     /// # Errors
-    /// When somebody else has taken it since then, and as at first.
+    /// When another command has claimed it since then, or the request fails again.
     async fn claim_again(&self, before: Option<&str>) -> Result<()> {
         let state = self.context.state(self.name).await?;
         if state.holder.as_deref() == before || state.phase != self.switch.held() {
@@ -118,7 +119,7 @@ impl<'h> Hold<'h> {
         self.context.make(self.name, guard, &claim).await.map(drop)
     }
 
-    /// What the state must be for a step of this holder.
+    /// Returns the state that a step of this holder expects.
     pub(crate) fn expect(&self) -> Expect<'_> {
         Expect::held(&self.phases, &self.holder)
     }
@@ -126,12 +127,12 @@ impl<'h> Hold<'h> {
     /// Makes a move as this holder.
     ///
     /// # Errors
-    /// When somebody else has taken the migration over, or the control table cannot be written.
+    /// When another command has taken over, or the control table cannot be written.
     pub(crate) async fn make(&self, it: &Move) -> Result<State> {
         self.context.make(self.name, Guard::held(&self.holder), it).await
     }
 
-    /// Has functions follow as before the switch.
+    /// Makes functions follow as before the switch.
     ///
     /// # Errors
     /// As [`Hold::make`].
@@ -140,8 +141,8 @@ impl<'h> Hold<'h> {
         self.context.control.set_active(self.name, self.expect(), followed).await
     }
 
-    /// Blocks writers, and waits until each of them has seen it. Whoever blocked them before and died has
-    /// noted since when, and that stays.
+    /// Blocks writers, and waits until each of them has seen it. The time that an earlier command
+    /// noted stays.
     ///
     /// # Errors
     /// As [`Hold::make`].
@@ -164,10 +165,10 @@ impl<'h> Hold<'h> {
         Ok(())
     }
 
-    /// Rolls the switch back, and does not give that up soon: while it fails, writers are blocked.
+    /// Rolls the switch back, and retries for long, because writers are blocked meanwhile.
     ///
     /// # Errors
-    /// Why it could not be rolled back.
+    /// Why the rollback failed.
     pub(crate) async fn release(&self) -> Result<Released> {
         let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
         loop {
@@ -179,14 +180,14 @@ impl<'h> Hold<'h> {
                 return Err(failure);
             }
             if !is_told {
-                say(&format!("it is tried again to let writers go on as before: {failure}"));
+                say(&format!("retrying to unblock writers: {failure}"));
                 is_told = true;
             }
             tokio::time::sleep(RELEASE_PAUSE).await;
         }
     }
 
-    /// One attempt to put everything back, by a new name, by which an attempt before may have begun it.
+    /// Tries to roll back once with this new name, which an earlier attempt may have written.
     async fn put_back(&self, holder: &str) -> Result<Released> {
         let (context, switch, name) = (self.context, self.switch, self.name);
         let state = context.state(name).await?;
@@ -219,22 +220,22 @@ impl<'h> Hold<'h> {
     }
 }
 
-/// For how long writers were blocked: from when the route was closed, by whoever closed it, until `now`.
-/// What this process has measured itself is more precise, if it has blocked them all the time.
+/// Returns for how long writers were blocked, until `now`. The time that this process measured is
+/// more precise, if it has blocked them all the time.
 pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> String {
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));
     match (own, noted) {
-        // The store's time is told in whole seconds.
+        // The store's time is in whole seconds.
         (Some(own), noted) if noted.is_none_or(|noted| own + Duration::from_secs(1) >= noted) => {
-            format!("; writers were held up {:.1} s", own.as_secs_f64())
+            format!("; writers were blocked for {:.1} s", own.as_secs_f64())
         }
         (_, None) => String::new(),
-        (_, Some(noted)) => format!("; writers were held up {} s", noted.as_secs()),
+        (_, Some(noted)) => format!("; writers were blocked for {} s", noted.as_secs()),
     }
 }
 
-/// Whether writers may write.
+/// Returns true if writers may write.
 pub(crate) async fn is_open(context: &Context, name: &str) -> Result<bool> {
     let route = context.control.route(name).await?;
     Ok(!route.is_some_and(|route| route.blocks_writers()))
@@ -248,15 +249,15 @@ mod tests {
     fn writers_were_held_up_since_the_route_was_closed() {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
-            (own(7_300), Some(1_000), 1_008, "; writers were held up 7.3 s"),
-            // Somebody else closed it and died.
-            (own(7_300), Some(1_000), 1_024, "; writers were held up 24 s"),
-            (None, Some(1_000), 1_024, "; writers were held up 24 s"),
-            // It was not noted.
-            (own(500), None, 1_024, "; writers were held up 0.5 s"),
+            (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),
+            // Another command closed the route and died.
+            (own(7_300), Some(1_000), 1_024, "; writers were blocked for 24 s"),
+            (None, Some(1_000), 1_024, "; writers were blocked for 24 s"),
+            // The time was not noted.
+            (own(500), None, 1_024, "; writers were blocked for 0.5 s"),
             (None, None, 1_024, ""),
-            // The clock stands, or was set back.
-            (own(500), Some(1_000), 900, "; writers were held up 0.5 s"),
+            // The clock is frozen, or was set back.
+            (own(500), Some(1_000), 900, "; writers were blocked for 0.5 s"),
         ] {
             assert_eq!(held_up(own, held_at, now), expected, "{own:?} {held_at:?} {now}");
         }

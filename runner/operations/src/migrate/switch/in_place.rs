@@ -1,7 +1,5 @@
-//! The end of migrations that change items where they stand: the way back, which is a backfill of
-//! its own, and the receipt of a purge.
-//!
-//! Switching is done where all migrations are switched.
+//! Ends migrations that change items in place: the way back, which is a backfill of its own, and the
+//! receipt of a purge. `executor` switches all other migrations.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,11 +31,11 @@ use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
 use client::output::{self, say, show};
 
-/// How long a comparison before the end may take. Nobody is held up meanwhile.
+/// Timeout of a comparison before the end; writers are not blocked meanwhile.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Changes every item back. Writers may go on: what they write is changed back as well, until all
-/// is done. Whoever says it again goes on with what is open.
+/// Changes every item back. Writers may continue: their writes are changed back too, until
+/// everything is done. Another run of the command resumes open work.
 pub(crate) async fn revert(
     context: &Context,
     name: &str,
@@ -47,14 +45,14 @@ pub(crate) async fn revert(
 ) -> Result<Exit> {
     record_time::check(context).await?;
     let limit = arguments.limit();
-    // Who says it last carries it out: the steps of the one before come to nothing.
+    // The last command carries it out: steps of an earlier one have no effect.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
     let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
     let expect = hold.expect();
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
-            say("what is changed back already stays so, and the rest goes on");
+            say("items that are already changed back stay so, and the rest resumes");
             workers::wake(context, name).await?;
             known
         }
@@ -71,16 +69,16 @@ pub(crate) async fn revert(
     let Some(shards) = drain_changed_back(context, plan, since, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    // What the inverse cannot change was put aside, by the backfill and since then.
+    // Items that the inverse cannot change were counted by the backfill and since then.
     let compared =
         verify::look_through(context, name, direction, expect, false, COMPARISON_LIMIT).await?;
     let Some(compared) = compared else { return Ok(Exit::TimedOut) };
-    // Whether it could be changed there again does not matter any more.
+    // Whether it could be changed forward again no longer matters.
     let left = compared.found.count("refused") + compared.found.count("different");
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
         say(&format!(
-            "{} cannot be changed back as now:{}\nchange or delete what is named and say `weir migrate revert {name}` again; writers use the sources, and what they write is changed back meanwhile",
+            "{} cannot be changed back:{}\nchange or delete the named items and run `weir migrate revert {name}` again; writers use the sources, and their writes are changed back meanwhile",
             output::counted(left, "item", "items"),
             samples.collect::<String>()
         ));
@@ -92,24 +90,24 @@ pub(crate) async fn revert(
     Ok(Exit::Done)
 }
 
-/// Waits until everything that was written before the route was changed is changed back; returns the
-/// number of shards, none if that was not in time.
+/// Waits until every write from before the route change is changed back; returns the number of
+/// shards, or `None` after a timeout.
 async fn drain_changed_back(
     context: &Context,
     plan: &Plan,
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // Whoever read the route before has written by then, and that is changed back too. So is what an
-    // invocation changes that began before the switch and takes its time.
+    // Writers with the earlier route have written by then, and long invocations from before the
+    // switch have ended; their changes are changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
-    sweep::wait(context, name, plan, "what it changes is changed back until then").await?;
+    sweep::wait(context, name, plan, "its changes are changed back until then").await?;
     let counted = Counted::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
 
-/// A drain of a direction that ends in time.
+/// Runs a drain of a direction within the time limit.
 async fn proved(
     context: &Context,
     plan: &Plan,
@@ -122,10 +120,9 @@ async fn proved(
     within(most, drained(&mut drain, limit, settle)).await
 }
 
-/// The run that changes items back, and the fence from which on records are followed that way, if
-/// somebody has begun it, it is not done, and nothing has come after it. Of one that was done it is what
-/// follows that did not go through, and that may need a new fence, such as for a stream that was made
-/// since; streams may have forgotten what was written since one that was begun long ago.
+/// Returns the run that changes items back and its fence, if it was started, is not complete, and
+/// nothing has come after it. A complete run may need a new fence, for example because a stream was
+/// enabled since; an old one may have lost records that streams have trimmed.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,
@@ -134,7 +131,7 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // What was written between two fences only the run after the second one is sure to meet.
+    // Only the run after the second fence is certain to meet a write between both.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -153,15 +150,15 @@ async fn resumable_change(
     Ok(None)
 }
 
-/// Turns the migration round and begins the run that changes items back; returns its number, and the
-/// fence from which on records are followed that way.
+/// Reverses the migration and begins the run that changes items back; returns its number and its
+/// fence.
 async fn begin_changing_back(
     context: &Context,
     name: &str,
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
-    // Writers are not held up meanwhile: it is a backfill like the first one.
+    // Writers are not blocked: this is a backfill like the first one.
     let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
@@ -174,7 +171,7 @@ async fn begin_changing_back(
     Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
-/// Stops following the tables, when all that was written before this was said is done. A purge ends
+/// Stops following the tables, once every write from before this command is applied. A purge ends
 /// with its receipt.
 pub(crate) async fn complete(
     context: &Context,
@@ -187,23 +184,23 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // Whoever died here had proved all, and what is written since then is not followed.
+        // A command that died here had proved everything, and later writes are not followed.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
     let counted = Counted::new(state.since, state.verified_at());
     let proof = proved(context, plan, (Direction::Forward, counted), arguments.limit()).await;
     let proof = proof.map_err(|failure| {
-        failure.with(|text| format!("{text}; nothing was changed, it is still followed"))
+        failure.with(|text| format!("{text}; nothing was changed, and functions still follow it"))
     });
     if proof?.is_err() {
-        say("nothing was changed, it is still followed");
+        say("nothing was changed, and functions still follow it");
         return Ok(Exit::TimedOut);
     }
-    // What came before a comparison that is too old may have been trimmed unread, and what a later one
-    // found that nobody noted is not known.
+    // Records from before an old comparison may have been trimmed unread, and the result of a later
+    // comparison that was not recorded is unknown.
     let is_unknown = context.state(name).await?.comparing.is_some();
-    // A purge compares once more in any case. It is closed already where that has found nothing.
+    // A purge always compares once more; it is closed already if that found nothing.
     let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
     let is_too_old = state.comparison_age(context.now().await) > COMPARISON_SECONDS;
     let compared = if compares || is_too_old {
@@ -216,12 +213,12 @@ pub(crate) async fn complete(
     let left = compared.as_ref().map_or(0, |Compared { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
-            "{} not as the plan wants, nothing was changed: `weir migrate verify {name}` shows some, as long as it is not cut over",
+            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows some",
             output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
     }
-    // Nothing is closed on what a later comparison has made void.
+    // A later comparison invalidates this one.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
     let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
     let state = context.make(name, guard, &close).await?;
@@ -232,24 +229,23 @@ pub(crate) async fn complete(
     end(context, plan).await
 }
 
-/// The last step of a migration whose tables are no longer followed.
+/// Performs the last step of a migration whose tables are no longer followed.
 async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Complete).await?;
     show_receipt(context, name).await?;
     say(&format!(
-        "`{name}` is completed; what is written from now on is left as it is, once invocations under way have ended, within {} s",
+        "`{name}` is completed; writes are left unchanged once the running invocations have ended, within {} s",
         plan.function_seconds
     ));
     Ok(Exit::Done)
 }
 
-/// What was erased from the archives of the plan's tables. The function erases, and keeps what it
-/// erased under the migration's name, so that whoever says `complete` again after a failure is told
-/// of all of it.
+/// Returns the receipts of the erasures from the archives of the plan's tables. The function keeps
+/// them under the migration's name, so a repeated `complete` after a failure returns all of them.
 ///
 /// # Errors
-/// When nothing runs here that erases and no answer was given, or it failed.
+/// When no function runs here and no answer was given, or the function failed.
 async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
@@ -277,7 +273,7 @@ async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap
     Ok(erased)
 }
 
-/// Whether a receipt is that of this migration for a table's archive.
+/// Returns true if a receipt belongs to this migration and a table's archive.
 fn is_of(receipt: &Value, name: &str, table: &str) -> bool {
     let text = |member: &str| receipt.get(member).and_then(Value::as_str).unwrap_or_default();
     text("table") == table && text("receipt").ends_with(&format!("/{name}.json"))
@@ -289,7 +285,7 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
     say(&format!("erasing from the archive of `{table}`"));
     let answer = maintenance::ask(request.clone()).await.map_err(|problem| {
         format!(
-            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nSay `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and give its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that holds for every row, under the same `name`, and give that answer"
+            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and pass its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row, under the same `name`, and pass that answer"
         )
     })?;
     receipt_in(&answer)
@@ -302,16 +298,17 @@ fn read_answer(path: &Path) -> Result<Value> {
         .map_err(|failure| failure.with(|text| format!("`{}`: {text}", path.display())))
 }
 
-/// The receipt in an answer of the function.
+/// Returns the receipt in an answer of the function.
 fn receipt_in(answer: &str) -> Result<Value> {
     let answer: Value = serde_json::from_str(answer)
-        .map_err(|error| format!("it is no answer of archive-maintenance: {error}"))?;
+        .map_err(|error| format!("not an answer of archive-maintenance: {error}"))?;
     answer.get("erased").cloned().ok_or_else(|| {
-        fatal!("it is no answer of archive-maintenance to an erasure: it has no `erased`")
+        fatal!("not an answer of archive-maintenance to an erasure: it has no `erased`")
     })
 }
 
-/// What was removed, and that a comparison found nothing left. It is kept in the control table.
+/// Writes the receipt into the control table: what was removed, and that a comparison found nothing
+/// left.
 async fn receipt(
     context: &Context,
     name: &str,
@@ -354,11 +351,11 @@ async fn receipt(
     })
     .to_string();
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
-    // Whoever died after this has written it, and it is not written anew. It is shown with the end.
+    // An earlier command may have written it already; it is not replaced. The end shows it.
     context.control.replace(entry).await.map(drop)
 }
 
-/// Items that a purge has removed from its tables and rows that it has erased from archives, by its
+/// Returns the number of items that a purge has removed from its tables and archives, from its
 /// receipt.
 fn removed(receipt: &Value) -> u64 {
     let sum = |part: &str, member: &str| -> u64 {
@@ -368,7 +365,7 @@ fn removed(receipt: &Value) -> u64 {
     sum("tables", "removed") + sum("archive", "rows")
 }
 
-/// Shows the receipt that was kept of a purge, if it has one.
+/// Shows the receipt of a purge, if there is one.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -379,8 +376,7 @@ pub(crate) async fn show_receipt(context: &Context, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns how a completed migration ended. A purge that removed nothing is not what its author wants;
-/// says so.
+/// Returns how a completed migration ended; warns of a purge that removed nothing.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -394,7 +390,7 @@ pub(crate) async fn verdict(context: &Context, name: &str) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     say(&format!(
-        "`{name}` removed nothing: no item met its condition; check the names in `where`"
+        "`{name}` removed nothing: no item matched its condition; check the names in `where`"
     ));
     Ok(Exit::Differences)
 }

@@ -1,6 +1,7 @@
-//! Comparing, switching and ending: the verbs that move readers and writers, and what they wait for.
+//! Comparing, switching and ending: the verbs that switch readers and writers, and what they wait
+//! for.
 //!
-//! Which step follows which is decided in the crate `control`.
+//! The crate `control` decides the order of steps.
 
 pub(crate) mod arguments;
 pub(crate) mod clear_touches;

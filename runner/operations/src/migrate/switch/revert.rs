@@ -1,6 +1,6 @@
-//! `weir migrate revert`: what is checked before readers and writers are switched back to the sources.
+//! `weir migrate revert`: checks before readers and writers are switched back to the sources.
 //!
-//! The switch itself is in `executor`; items that were changed in place are changed back by `in_place`.
+//! `executor` performs the switch; `in_place` changes items back that were changed in place.
 
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
@@ -17,7 +17,7 @@ use crate::migrate::switch::{in_place, way_back};
 use client::exit::Exit;
 use client::output::say;
 
-/// What to switch back.
+/// Arguments of `weir migrate revert`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
@@ -25,7 +25,8 @@ use client::output::say;
 pub(crate) struct RevertArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// Switch although the last comparison found differences: the sources keep their values there
+    /// Switch although the last comparison found differences: the sources keep their own values
+    /// there
     #[arg(long)]
     with_differences: bool,
 }
@@ -40,24 +41,24 @@ pub(crate) async fn revert(
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
     if phase == Phase::Reverted && !arguments.dry_run {
-        // An older version could die before it did that.
+        // A command of an older version may have died before it did that.
         context.control.set_active(name, Expect::phases(&[phase]), None).await?;
     }
     match answer(name, plan.kind, Verb::Revert, phase) {
         Answer::Go | Answer::GoOn => {}
         Answer::Already if state.unswept && !arguments.dry_run => {
-            // Whoever reverted it did not come to the end.
+            // An earlier revert did not finish.
             return clean(context, &plan, &fingerprint, arguments.limit()).await;
         }
         Answer::Already => {
-            say(&format!("`{name}` is reverted already"));
+            say(&format!("`{name}` is already reverted"));
             return Ok(Exit::Done);
         }
         Answer::Refused(why) => return Err(Failure::Refused(why)),
     }
     if plan.inverse.is_empty() {
         return Err(refused!(
-            "the plan of `{name}` has no `inverse`: what was written since the cut-over would be lost"
+            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost"
         ));
     }
     let stale = way_back::forgotten(context, name, &plan, &state).await;
@@ -70,7 +71,9 @@ pub(crate) async fn revert(
         }
     }
     if arguments.dry_run {
-        say("writers would stop until all is drained, then use the sources; nothing was written");
+        say(
+            "writers would be blocked until everything is drained, then use the sources; nothing was written",
+        );
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "revert", name).await?;

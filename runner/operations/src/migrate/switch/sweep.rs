@@ -1,8 +1,7 @@
-//! Removing tombstones when no invocation is left that could write what they keep away.
+//! Removes tombstones once no invocation is left whose writes they prevent.
 //!
-//! An invocation that read its migrations before a switch may hang, and put an item late. Where its
-//! deletion left a tombstone that put finds it and does nothing, so tombstones stay until every
-//! invocation from before the switch has reached its time-out.
+//! An invocation from before a switch may hang and put an item late. A tombstone makes that put
+//! fail, so tombstones stay until every invocation from before the switch has timed out.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,16 +23,16 @@ use client::output::{counted, say};
 use client::sdk_error::error_text;
 use client::server_date;
 
-/// Seconds that a request may be under way after its invocation was ended.
+/// Seconds that a request may be in flight after its invocation has ended.
 const REQUEST_SECONDS: u64 = 5;
-/// Tombstones that are removed at the same time.
+/// Number of concurrent removals of tombstones.
 const AT_ONCE: usize = 32;
-/// How often it is said for how long there is still to wait, or how much is done.
+/// Interval of progress messages.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Real time in seconds since 1970, in which invocations live, whatever the clock of a local store
-/// says. Whoever ends a switch may sit at another machine than whoever made it, so it is the time that
-/// the answers of the store tell, but for a local store, whose answers tell its own.
+/// Returns real time in seconds since 1970, which measures invocations whatever a local store's
+/// clock shows. Two commands may run on different machines, so it is the time of the store's
+/// responses; for a local store, whose responses have its own clock, it is this machine's.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => None,
@@ -45,15 +44,15 @@ pub(crate) async fn real_seconds(context: &Context) -> u64 {
     })
 }
 
-/// Seconds until every invocation from before the last switch has ended.
+/// Returns the seconds until every invocation from before the last switch has ended.
 pub(crate) fn seconds_left(switched_at: u64, function_seconds: u32, now: u64) -> u64 {
     let ends = switched_at + u64::from(function_seconds) + REQUEST_SECONDS;
-    // A clock that was set back makes nobody wait longer than a time-out.
+    // If the clock was set back, the wait is still at most one timeout.
     ends.saturating_sub(now).min(u64::from(function_seconds) + REQUEST_SECONDS)
 }
 
-/// Waits until no invocation from before the last switch is left, and removes every tombstone; gives
-/// how many, none if that was not done in time, which begins then.
+/// Waits until no invocation from before the last switch is left, and removes every tombstone.
+/// Returns the number, or `None` after the time limit, which begins after the wait.
 pub(crate) async fn after_invocations(
     context: &Context,
     name: &str,
@@ -71,27 +70,27 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
         let switched_at = state.switched_at.unwrap_or(0);
         let now = real_seconds(context).await;
         let left = seconds_left(switched_at, plan.function_seconds, now);
-        // As long ago as an invocation may last, all there are began behind the switch, whatever clocks
-        // say.
+        // After the longest possible invocation, all running ones began after the switch, whatever
+        // clocks show.
         let longest = u64::from(plan.function_seconds) + REQUEST_SECONDS;
         if left == 0 || begun.elapsed().as_secs() > longest {
             return Ok(());
         }
         say(&format!(
-            "{left} s until the last invocation from before the switch has ended; {then}"
+            "waiting {left} s until the last invocation from before the switch has ended; {then}"
         ));
         tokio::time::sleep(Duration::from_secs(left).min(SAY_EVERY)).await;
     }
 }
 
-/// What is done about what stands where a tombstone was noted.
+/// What to do with the item of a noted tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
-    /// It is gone, lives again, or is not the migration's.
+    /// It is gone, an item again, or not the migration's.
     Leave,
     /// It is a tombstone.
     Delete,
-    /// A writer's update made an item of the tombstone and left its mark, which alone must go.
+    /// A writer's update turned the tombstone into an item with its mark, which must be removed.
     Unmark,
 }
 
@@ -106,9 +105,9 @@ impl Sweep {
     }
 }
 
-/// Removes every tombstone that was noted, unless it lives again; gives how many, none if that was not
-/// done in time, which is said: the next sweep goes on with those that are left. No invocation is left
-/// that could write what they keep away.
+/// Removes every noted tombstone, unless it is an item again. Returns the number, or `None` after
+/// the time limit, which is reported; the next sweep resumes. No invocation is left whose writes
+/// they prevent.
 pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Result<Option<u64>> {
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let begun = Instant::now();
@@ -123,7 +122,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
                 schemas.insert(table.clone(), schema);
             }
         }
-        // One that was begun is ended: an item may have to be put back.
+        // A removal that has started is finished, because an item may have to be put back.
         let mut left = notes.len();
         let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
         let sweeps = in_time.map(|note| sweep_one(context, note, &schemas));
@@ -141,7 +140,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
         drop(sweeps);
         if left > 0 || (number < last && begun.elapsed() >= limit) {
             say(&format!(
-                "not done after {} s: {} removed; say it again, with more time by --timeout, and it goes on with the others",
+                "timed out after {} s: {} removed; run the command again, with a larger --timeout, to remove the others",
                 limit.as_secs(),
                 counted(swept, "tombstone is", "tombstones are")
             ));
@@ -151,7 +150,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
     Ok(Some(swept))
 }
 
-/// Removes the tombstone of a note, and the note; gives whether there was one.
+/// Removes the tombstone of a note, and the note; returns whether there was a tombstone.
 async fn sweep_one(
     context: &Context,
     note: &Tombstone,
@@ -163,7 +162,7 @@ async fn sweep_one(
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         Removed::Tombstone => true,
         Removed::Nothing => false,
-        // There is a newer note.
+        // The note was renewed.
         Removed::Changed => return Ok(false),
     };
     let request = context.control.client.delete_item().table_name(&context.control.table);
@@ -173,12 +172,12 @@ async fn sweep_one(
         .condition_expression("#at = :at")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":at", Sdk::S(at.clone()));
-    // A note that is newer by now is left for the next sweep.
+    // A renewed note is left for the next sweep.
     let _ = request.send().await;
     Ok(is_swept)
 }
 
-/// What became of a tombstone.
+/// The result of a removal.
 enum Removed {
     Tombstone,
     Nothing,
@@ -186,7 +185,7 @@ enum Removed {
     Changed,
 }
 
-/// Removes what is left of a tombstone, if its mark is still the one that was read.
+/// Removes a tombstone, if its mark has not changed.
 async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) -> Result<Removed> {
     let stands = tables::get(client, table, key).await?;
     let done = Sweep::of(stands.as_ref(), schema);
@@ -224,7 +223,7 @@ async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) ->
     }
 }
 
-/// Takes the mark off an item that an update made of a tombstone.
+/// Removes the mark from an item that an update made of a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,
@@ -251,8 +250,8 @@ async fn unmark(
     }
 }
 
-/// Puts an item back that an update made of a tombstone between the look at it and its removal. No
-/// condition can say that an item has nothing but its key, so it is seen afterwards.
+/// Restores an item that an update made of a tombstone between its read and its removal. No
+/// condition can express that an item has only its key, so this is detected afterwards.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -261,7 +260,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
         .expression_attribute_names("#key", &schema.partition.name);
     match request.send().await {
         Ok(_) => Ok(()),
-        // Whoever wrote since then is later.
+        // A later write takes precedence.
         Err(error)
             if error
                 .as_service_error()
@@ -270,7 +269,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
             Ok(())
         }
         Err(error) => Err(fatal!(
-            "an item of `{table}` that was written while its tombstone was removed could not be put back: {}; put it: {}",
+            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put it yourself: {}",
             error_text(&error),
             item_to_string(&unmarked(item))
         )),

@@ -1,5 +1,4 @@
-//! What moves a migration on, said by two at the same time or after somebody died, on a store in this
-//! process.
+//! Tests of concurrent commands, and of commands after one that died, on a store in this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -47,7 +46,7 @@ impl Served {
         endpoint::admin(Method::POST, &self.context.endpoint, "clock", &change).await.unwrap();
     }
 
-    /// The fence with which the migration is active.
+    /// Returns the fence with which the migration is active.
     async fn fence(&self) -> Option<i64> {
         let active = self.context.control.active().await.unwrap();
         active.active.get(NAME).map(|followed| followed.since)
@@ -95,21 +94,21 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// The same with a way back.
+/// Returns the plan with a way back.
 pub(crate) fn plan_with_way_back() -> Plan {
     let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
     let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
     Plan { inverse: vec![source], ..plan() }
 }
 
-/// Writes a plan down, as `start` does.
+/// Writes a plan like `start`.
 pub(crate) async fn write_down(served: &Served, plan: &Plan) {
     let json = serde_json::to_string(plan).unwrap();
     let entry = PlanEntry { migration: NAME.to_owned(), revision: 0, plan: json };
     served.context.control.put(&entry).await.unwrap();
 }
 
-/// Changes the state of the migration, whatever it is.
+/// Changes the state of the migration unconditionally.
 pub(crate) async fn set_state(context: &Context, change: impl Fn(&mut State)) {
     let set = |state: &mut State| {
         change(state);
@@ -123,12 +122,12 @@ pub(crate) async fn is_in(context: &Context, phase: Phase) {
     set_state(context, |state| state.phase = phase).await;
 }
 
-/// How functions follow a migration whose plan has this fingerprint.
+/// Returns how functions follow a migration whose plan has this fingerprint.
 pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
     Followed { direction, fingerprint: fingerprint.to_owned(), since }
 }
 
-/// Takes the migration for a cut-over.
+/// Claims the migration for a cut-over.
 pub(crate) async fn held(context: &Context) -> Hold<'_> {
     let followed = followed(Direction::Forward, "f", 7);
     Hold::take(context, NAME, Switch::CUTOVER, followed).await.unwrap()
@@ -138,7 +137,7 @@ pub(crate) async fn held(context: &Context) -> Hold<'_> {
 async fn two_who_begin_at_the_same_time_have_one_fence() {
     let served = serve().await;
     let (context, plan) = (&served.context, plan());
-    // The first one waits for its fence for as long as the clock stands.
+    // The first one waits for its fence while the clock is frozen.
     served.clock(json!({"freeze": true})).await;
     let first = begin(context, &plan, 0);
     let holder = async || context.state(NAME).await.unwrap().holder;
@@ -156,12 +155,12 @@ async fn two_who_begin_at_the_same_time_have_one_fence() {
     let (first, (fence, second)) = tokio::join!(first, meanwhile);
     let state = context.state(NAME).await.unwrap();
     assert_eq!(state.phase, Phase::Copying, "{first:?} {second:?}");
-    // The tasks were made after the fence with which the function passes records over.
+    // The tasks were created after the function's fence.
     let since = state.since;
     assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
-    // What was applied behind the first fence counts more than a backfill, so it stays.
+    // Effects behind the first fence take precedence over a backfill, so that fence stays.
     assert_eq!(fence, Some(since));
-    assert!(first.unwrap_err().to_string().contains("somebody else"));
+    assert!(first.unwrap_err().to_string().contains("another command"));
     second.unwrap();
     assert_eq!(state.holder, None);
 }
@@ -170,7 +169,7 @@ async fn two_who_begin_at_the_same_time_have_one_fence() {
 async fn who_takes_a_switch_over_follows_the_sources_again() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
-    // Somebody died after the migration was turned round.
+    // A command died after the migration was reversed.
     let dead = |state: &mut State| {
         state.phase = Phase::CuttingOver;
         (state.holder, state.held_at) = (Some("dead".to_owned()), Some(5));
@@ -185,7 +184,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     hold.follow().await.unwrap();
     let active = control.active().await.unwrap();
     assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
-    // Writers are held up since the dead one closed the route.
+    // Writers are blocked since the dead command closed the route.
     hold.block_writers(0).await.unwrap();
     assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
     assert!(matches!(hold.release().await, Ok(Released::Back)));
@@ -198,7 +197,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     assert!(context.state(NAME).await.unwrap().held_at > Some(5));
 }
 
-/// A plan that changes the items of `cats` where they stand, there and back.
+/// Returns a plan that changes the items of `cats` in place, there and back.
 pub(crate) fn plan_in_place(name: &str) -> Plan {
     let source = |transform: &str| {
         let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
@@ -217,14 +216,14 @@ async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
         let (first, second) = tokio::join!(begins.0, begins.1);
         assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
         let why = first.and(second).unwrap_err();
-        assert!(why.to_string().contains("is under way and"), "{why}");
-        // The one that was refused is not begun, and is not in the way.
+        assert!(why.to_string().contains("the running migration"), "{why}");
+        // The refused one has not started, and conflicts with none.
         let states = served.context.control.states().await.unwrap();
         assert_eq!(states.len(), 1);
         let begun = states[0].migration.as_str();
         let third = Plan { migration: "third".into(), ..of("third") };
         let why = neighbours::in_the_way(&served.context, &third).await.unwrap().unwrap();
-        assert!(why.starts_with(&format!("`{begun}` is under way")), "{why}");
+        assert!(why.starts_with(&format!("the running migration `{begun}`")), "{why}");
         assert_eq!(abort(&served.context, begun, false).await, Ok(Exit::Done));
         assert_eq!(neighbours::in_the_way(&served.context, &third).await, Ok(None));
         begin(&served.context, &third, 0).await.unwrap();
@@ -242,7 +241,8 @@ async fn what_has_ended_is_not_followed_any_more() {
     context.make(NAME, Guard::default(), &end).await.unwrap();
     assert_eq!(served.fence().await, None);
 
-    // An older version could leave it followed. It is told, with what ends that.
+    // An older version could leave it followed. The status shows that, and the command that ends
+    // it.
     let expect = Expect::phases(&[Phase::Aborted]);
     let still = followed(Direction::Forward, "f", 1);
     control.set_active(NAME, expect, Some(still)).await.unwrap();
@@ -252,7 +252,7 @@ async fn what_has_ended_is_not_followed_any_more() {
     assert_eq!(status::exit_of(&status), Exit::Differences);
     let again = Plan { migration: "again".into(), ..plan() };
     let why = neighbours::in_the_way(context, &again).await.unwrap().unwrap();
-    assert!(why.contains("`move` has ended and is still followed"), "{why}");
+    assert!(why.contains("`move` has ended, but functions still follow it"), "{why}");
     assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
     assert_eq!(served.fence().await, None);
     assert_eq!(neighbours::in_the_way(context, &again).await, Ok(None));
@@ -265,7 +265,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     begin(context, &plan, 0).await.unwrap();
     is_in(context, Phase::CutOver).await;
     let fence = served.fence().await;
-    // The first one waits for its fence for as long as the clock stands; then both wait for workers.
+    // The first one waits for its fence while the clock is frozen; then both wait for workers.
     served.clock(json!({"freeze": true})).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
@@ -284,10 +284,10 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
     assert!(
-        first.clone().unwrap_err().to_string().contains("somebody else took over"),
+        first.clone().unwrap_err().to_string().contains("another command took over"),
         "{first:?}"
     );
-    // No worker is there.
+    // There are no workers.
     assert_eq!(second, Ok(Exit::TimedOut));
     assert!(holder().await.is_some());
 }
@@ -300,7 +300,7 @@ async fn changing_back_goes_on_where_it_was_not_done_in_time() {
     is_in(context, Phase::CutOver).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
-    // The run that is waited for, and the fence behind which records are followed.
+    // The run that is waited for, and the fence of its direction.
     let reverted = async || {
         let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
         assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
@@ -309,11 +309,11 @@ async fn changing_back_goes_on_where_it_was_not_done_in_time() {
     let first = reverted().await;
     assert_eq!((first.0, context.tasks_of(NAME, 1).await.unwrap().len()), (1, 1));
     assert_eq!(reverted().await, first);
-    // What came after the run, such as a comparison, may have found what it did not change.
+    // A later run, such as a comparison, may have found what it did not change.
     set_state(context, |state| state.run = 2).await;
     let anew = reverted().await;
     assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
-    // Of one that was done it is what follows it that did not go through.
+    // If a run is complete, what follows it has failed.
     let task = context.tasks_of(NAME, 3).await.unwrap().remove(0);
     let is_done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
     context.control.change(task, is_done).await.unwrap();
@@ -321,9 +321,9 @@ async fn changing_back_goes_on_where_it_was_not_done_in_time() {
     assert!(last.0 == 4 && last.1 > anew.1, "{last:?} {anew:?}");
 }
 
-/// Brings a migration to a phase, with a comparison of `compared` items that is new enough.
+/// Brings a migration to a phase, with a recent comparison of `compared` items.
 async fn compared_in(served: &Served, phase: Phase, run: u64, compared: u64) {
-    // Behind the making of the stream.
+    // After the stream was enabled.
     let at = served.context.now().await + 30;
     let verified = Verified { at, compared, ..Verified::default() };
     set_state(&served.context, |state| {
@@ -338,7 +338,7 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
     let (context, control) = (&served.context, &served.context.control);
     let plan = Plan { segments: 2, ..plan_in_place(NAME) };
     begin(context, &plan, 0).await.unwrap();
-    // What `verify` began is not what a person has asked `complete` for.
+    // The operator's `complete` does not resume a comparison of `verify`.
     compared_in(&served, Phase::CutOver, 1, 0).await;
     set_state(context, |state| state.begin_comparison(1, None)).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
@@ -367,14 +367,14 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
         };
         control.change(task, done).await.unwrap();
     };
-    // What is said to go on with it.
+    // The suggested commands.
     let offered = async || {
         let status = status::describe(context, NAME, None).await.unwrap();
         status["next_steps"][0]["command"].as_str().unwrap().to_owned()
     };
     left_with(2).await;
     assert_eq!(offered().await, "weir migrate complete move");
-    // What it has found may be right by now.
+    // Its findings may be outdated.
     done(2, 0, 1).await;
     assert_eq!(offered().await, "weir migrate resume move");
     left_with(3).await;
@@ -392,15 +392,15 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
     assert_eq!((state.verified.unwrap().run, state.comparing), (3, None));
 }
 
-/// Goal: of two who end a migration in place at the same time one begins the comparison, and the other goes
-/// on with it.
+/// Goal: of two concurrent commands that end a migration in place, one starts the comparison and
+/// the other resumes it.
 #[tokio::test]
 async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan_in_place(NAME), 0).await.unwrap();
     compared_in(&served, Phase::CutOver, 1, 0).await;
-    // Just before the slower one begins a comparison, the other one does.
+    // Just before the slower one starts a comparison, the other one does.
     let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
     let now = context.now().await;
     let script = move |operation: &str, body: &str| {
@@ -423,7 +423,7 @@ async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
     let url = proxy::before(&context.endpoint, script).await;
     let slower = Context::new(&url, "weir-migrations", Output::Table);
     let expect = Expect::phases(&[Phase::CutOver]);
-    // No worker is there.
+    // There are no workers.
     let looked = verify::look_on(&slower, NAME, expect, Duration::ZERO).await.unwrap();
     assert!(looked.is_none());
     let state = context.state(NAME).await.unwrap();
@@ -439,7 +439,7 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     let mut plan = Plan { kind: Kind::Purge, inverse: Vec::new(), ..plan_in_place(NAME) };
     plan.from[0].items[0].transform = ".tenant == \"7\"".into();
     begin(context, &plan, 0).await.unwrap();
-    // Somebody said `complete`, and the archive could not be erased.
+    // An earlier `complete` could not erase the archive.
     compared_in(&served, Phase::Completing, 4, 7).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
@@ -487,7 +487,7 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
             }
             false => {
                 let why = again.unwrap_err().to_string();
-                assert!(why.contains("somebody else moved"), "{to:?}");
+                assert!(why.contains("another command moved"), "{to:?}");
             }
         }
     }

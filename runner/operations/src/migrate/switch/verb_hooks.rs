@@ -1,4 +1,4 @@
-//! When the hooks of a verb run, and what they are told.
+//! Decides when the hooks of a verb run, and what is on their standard input.
 
 use serde_json::{Value, json};
 
@@ -13,14 +13,14 @@ use client::output::say;
 /// Runs the hook before a verb, if there is one.
 ///
 /// # Errors
-/// When the hook failed, so that the verb must not go on.
+/// When the hook failed, so that the verb must not continue.
 pub(crate) async fn before(context: &Context, verb: &str, migration: &str) -> Result<()> {
     let hook = format!("before-{verb}");
     let ran = run(context, &hook, migration, None).await;
     ran.map_err(|reason| refused!("{reason}; nothing was changed"))
 }
 
-/// Runs the hook that fits how a verb ended, and gives how it ended with its hook.
+/// Runs the hook for the result of a verb; returns the result of both.
 pub(crate) async fn after(
     context: &Context,
     verb: &str,
@@ -33,13 +33,13 @@ pub(crate) async fn after(
             return match run(context, &hook, migration, None).await {
                 Ok(()) => ended,
                 Err(reason) => {
-                    say(&format!("{reason}; `{verb}` is done, say it again for its hook"));
+                    say(&format!("{reason}; `{verb}` is done, run it again for its hook"));
                     Ok(Exit::Differences)
                 }
             };
         }
         Ok(Exit::Refused) => format!("`{verb}` was refused"),
-        Ok(Exit::TimedOut) => format!("`{verb}` was not done in time"),
+        Ok(Exit::TimedOut) => format!("`{verb}` timed out"),
         Ok(Exit::Interrupted(_)) => format!("`{verb}` was interrupted"),
         Ok(Exit::Failed | Exit::Differences) => format!("`{verb}` failed"),
         Err(Failure::Refused(why)) => format!("`{verb}` was refused: {why}"),
@@ -53,7 +53,7 @@ pub(crate) async fn after(
 
 async fn run(context: &Context, hook: &str, migration: &str, reason: Option<&str>) -> Result<()> {
     let Some(program) = context.hooks.program(hook) else { return Ok(()) };
-    // A hook is told what can be found out; after a failure that may be nothing.
+    // A hook gets the facts that can be read; after a failure there may be none.
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let mut watcher = Watcher::with_limit(limit);
     let status = status::describe(context, migration, Some(&mut watcher)).await;

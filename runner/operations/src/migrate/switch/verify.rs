@@ -1,5 +1,5 @@
-//! Verifying: the workers compare every source item with its targets, and every target with its
-//! source, while both are in use; here their findings are added up.
+//! `weir migrate verify`: workers compare every source item with its targets, and every target with
+//! its source, while clients use both; this module sums their results.
 
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,11 @@ use client::exit::Exit;
 use client::output::{self, Output, counted, say, show};
 use client::server_date;
 
-/// What is compared with what.
+/// A direction of comparison.
 #[derive(Clone, Copy)]
 struct Way {
     direction: Direction,
-    /// The phases in which it is compared.
+    /// The phases in which it is allowed.
     phases: &'static [Phase],
 }
 
@@ -48,15 +48,14 @@ const BACK: Way = Way { direction: Direction::Reverse, phases: &[Phase::CutOver]
 /// The phases in which sources and targets are compared for a cut-over.
 pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
-/// How often it is said how far it is.
+/// Interval of progress messages.
 const SAID_EVERY: Duration = Duration::from_secs(2);
-/// How often it is looked whether another comparison has begun meanwhile, before whoever ends a migration
-/// gives up.
+/// Maximum number of checks whether another comparison has started meanwhile, before an end fails.
 const BEGUN_MAX: u32 = 5;
-/// Whoever sees no progress for so long may have no workers.
+/// Time without progress after which there are probably no workers.
 const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 
-/// What to compare.
+/// Arguments of `weir migrate verify`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 timed out"
@@ -67,7 +66,7 @@ pub(crate) struct VerifyArguments {
     /// Repair the differences, then compare again
     #[arg(long)]
     repair: bool,
-    /// Seconds for everything, repair and second comparison included
+    /// Seconds for everything, including repair and second comparison
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
 }
@@ -78,21 +77,21 @@ impl VerifyArguments {
     }
 }
 
-/// Compares, and moves a migration without differences to `ready`. After the cut-over it compares
-/// what was written since then with what came back of it. It ends in time, whatever the store does.
+/// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
+/// writes since then with what came back. It ends in time, even if the store does not answer.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
-    // Whoever waits for workers says in time how far they are; what is left is an answer that does not
+    // A wait for workers reports progress in time; the extra time is for a response that does not
     // come.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
     within(most, verified(context, arguments)).await
 }
 
-/// A comparison that ends in time, also where the store says nothing.
+/// Bounds a comparison in time, even if the store does not answer.
 async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
     }
-    say(&format!("not in time: not done in {} s", most.as_secs()));
+    say(&format!("timed out: not done within {} s", most.as_secs()));
     Ok(Exit::TimedOut)
 }
 
@@ -106,7 +105,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     let way = if state.phase == Phase::CutOver { BACK } else { THERE };
     if way.direction == Direction::Reverse && plan.inverse.is_empty() {
         return Err(refused!(
-            "`{}` is cut over, and its plan has no `inverse`: there is no way back to compare",
+            "`{}` is cut over, and its plan has no `inverse`, so there is no way back to compare",
             arguments.name
         ));
     }
@@ -119,12 +118,12 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     };
     if lost > 0 {
         let targets = counted(lost, "target was", "targets were");
-        say(&format!("{targets} told what records said that were lost"));
+        say(&format!("{targets} repaired from lost records"));
     }
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, &found);
         if left().is_zero() {
-            say("not in time: it is repaired, and not compared again; say `verify` again");
+            say("timed out: repaired, but not compared again; run `verify` again");
             return Ok(Exit::TimedOut);
         }
         let again = compared(context, &arguments.name, way, false, left()).await?;
@@ -133,21 +132,21 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     }
     report(context, &arguments.name, &found);
     if differences(&found) > 0 {
-        // What cannot be transformed, one way or the other, is the same after a repair.
+        // Items that cannot be transformed in either direction are unchanged after a repair.
         if differences(&found) == not_repaired(&found) {
             say(match way.direction {
                 Direction::Forward => {
-                    "what is refused cannot be repaired: change these items, or abort and correct the plan"
+                    "refused items cannot be repaired: change them, or abort and correct the plan"
                 }
                 Direction::Reverse => {
-                    "what is refused cannot come back as it is: change or delete these items"
+                    "refused items cannot be converted back: change or delete them"
                 }
             });
             return Ok(Exit::Differences);
         }
         if found.count("occupied") > 0 {
             say(
-                "what is occupied the migration did not write, so it neither writes over it nor removes it: delete or move it first",
+                "foreign items (`occupied`) are neither overwritten nor removed: delete or move them first",
             );
         }
         output::next(&[(
@@ -164,8 +163,8 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     Ok(Exit::Done)
 }
 
-/// Says again what records said that have not reached their targets for so long that no mapping may
-/// deliver them any more. What is changed in place holds no data, and was repaired by its comparison.
+/// Replays records that have not reached their targets for so long that a mapping may no longer
+/// deliver them. Changes in place have no data of their own; their comparison has repaired them.
 async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64> {
     if plan.kind.is_in_place() {
         return Ok(0);
@@ -207,18 +206,19 @@ fn report(context: &Context, name: &str, found: &Progress) {
     }
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 pub(crate) struct Compared {
     pub(crate) found: Progress,
     pub(crate) run: u64,
-    /// The store's time when it began: what was written before it was compared.
+    /// The store's time when it began: earlier writes were compared.
     pub(crate) began: i64,
-    /// The same by the clock of the answers, by which workers note problems; none if it is not told.
+    /// The same by the clock of responses, by which workers note problems; `None` if responses have
+    /// no time.
     began_by_answers: Option<i64>,
 }
 
 impl Compared {
-    /// What a state notes of it.
+    /// Returns what a state records of it.
     pub(crate) fn verified(&self) -> Verified {
         Verified {
             run: self.run,
@@ -229,7 +229,7 @@ impl Compared {
         }
     }
 
-    /// Removes the notes of problems that it did not find any more.
+    /// Removes the notes of problems that it no longer found.
     async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
         match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
             Some(began) => problems::forget(context, name, began).await,
@@ -257,8 +257,7 @@ async fn compared(
     Ok(Some(compared.found))
 }
 
-/// One comparison of everything, after which the migration is ready or tailing; none if it was not
-/// done in time.
+/// Compares everything, and moves the migration to ready or tailing; `None` if time ran out.
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
@@ -267,7 +266,7 @@ pub(crate) async fn compare(
     compared(context, name, THERE, false, limit).await
 }
 
-/// One comparison of everything, which moves nothing on; none if it was not done in time.
+/// Compares everything without a move; `None` if time ran out.
 pub(crate) async fn look_through(
     context: &Context,
     name: &str,
@@ -284,9 +283,9 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
 
-/// The same for an end, without a repair. Whoever says the end again goes on with the segments that are
-/// open, if those that are done have no difference: what was written since the comparison began has been
-/// applied, which is proved before this each time.
+/// Does the same for an end, without a repair. Another run of the end resumes open segments if the
+/// finished ones have no difference: writes since the comparison began are proved to be applied
+/// each time.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
@@ -299,8 +298,8 @@ pub(crate) async fn look_on(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
 }
 
-/// The comparison of an end that goes on, or one that begins, and when it began. Of two who say the end at
-/// the same time one begins it, and the other goes on with it.
+/// Returns the comparison of an end that is resumed or started, and when it began. Of two
+/// concurrent commands one starts it, and the other resumes it.
 async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
     let (_, fingerprint) = context.plan(name).await?;
     let mut attempts = 1;
@@ -308,7 +307,7 @@ async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> 
         let (state, now) = (context.state(name).await?, context.now().await);
         let tasks = context.tasks(name).await?;
         if let Some(known) = comparison::resumable(&state, &tasks, &fingerprint, now) {
-            say("the comparison goes on where it ended");
+            say("resuming the comparison");
             workers::wake(context, name).await?;
             return Ok(known);
         }
@@ -327,7 +326,7 @@ async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> 
     }
 }
 
-/// Makes the tasks of a run that compares, as far as they are not there, and waits until all are done.
+/// Creates the missing tasks of a comparing run, and waits until all are done.
 async fn compared_in(
     context: &Context,
     name: &str,
@@ -359,10 +358,10 @@ pub(crate) async fn finished(
 ) -> Result<Option<Progress>> {
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
-    let (mut patience, mut seen) = (Patience::new(limit), "nothing could be seen".to_owned());
+    let (mut patience, mut seen) = (Patience::new(limit), "nothing could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // Workers may have ended a task without its work.
+        // A task may have been ended without its work.
         let seen_now = context
             .tasks_of(name, run)
             .await
@@ -370,7 +369,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this run of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
+                    "this run of `{name}` was superseded by a later one or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {
@@ -381,7 +380,11 @@ pub(crate) async fn finished(
             known = progress;
         }
         if started.elapsed() > limit {
-            say(&format!("not done after {} s: {seen}; {}", limit.as_secs(), advice(name, &known)));
+            say(&format!(
+                "timed out after {} s: {seen}; {}",
+                limit.as_secs(),
+                advice(name, &known)
+            ));
             return Ok(None);
         }
         if seen != last && said.elapsed() > SAID_EVERY {

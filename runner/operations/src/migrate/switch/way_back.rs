@@ -1,9 +1,9 @@
-//! Until when all that was written to the targets is known to have come back to the sources.
+//! Until when all writes to the targets are known to have come back to the sources.
 //!
-//! It is known of the moment of the cut-over, of one at which a comparison found no difference, and of
-//! one at which everything in the streams was applied, if they still kept all that was written since
-//! the moment before. Streams forget after 24 hours, so who looks once a day knows it all the time,
-//! and who does not has to compare.
+//! This is known for the moment of the cut-over, for a comparison without a difference, and for a
+//! moment at which everything in the streams was applied, if they still had all records since the
+//! previous such moment. Streams trim records after 24 hours, so an operator who checks daily
+//! always knows it; otherwise a comparison is needed.
 
 use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;
@@ -15,21 +15,21 @@ use crate::migrate::context::Context;
 use crate::migrate::drain::proof::Drained;
 use client::output::counted;
 
-/// A later moment is written down when it is so much later, so that a look is mostly no write.
+/// Minimum seconds between two recorded moments, so that most checks write nothing.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
-/// Seconds since the last moment up to which it is known.
+/// Returns the seconds since the last known moment.
 pub(crate) fn age(state: &State, now: i64) -> i64 {
     now.saturating_sub(state.back_known_at())
 }
 
-/// Whether a plan has a way back on which that matters.
+/// Returns true if a plan has a way back to which this applies.
 pub(crate) fn has_one(plan: &Plan) -> bool {
     matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
 }
 
-/// That streams may have forgotten what is not known to have come back, and what to do; none if they
-/// have not.
+/// Returns the message that streams may have trimmed records that have not come back; `None` if
+/// they have not.
 pub(crate) async fn forgotten(
     context: &Context,
     name: &str,
@@ -45,21 +45,21 @@ pub(crate) async fn forgotten(
     }
     let hours = age / 3600;
     Some(format!(
-        "what was written to the targets of `{name}` in the last {} may not all have come back, as a stream keeps records for 24 and nobody looked meanwhile: `weir migrate verify {name}` compares",
+        "some writes to the targets of `{name}` in the last {} may not have come back, because a stream keeps records for 24 and nothing was checked meanwhile: run `weir migrate verify {name}`",
         counted(hours, "hour", "hours")
     ))
 }
 
-/// Why a revert is refused because of what the last comparison of the way back found, and what to do.
+/// Returns why the last comparison on the way back forbids a revert, and what to do.
 pub(crate) fn differences(state: &State) -> Option<String> {
     let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
     Some(format!(
-        "the last comparison of what came back of `{name}` found {}: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs",
+        "the last comparison on the way back of `{name}` found {}: run `weir migrate verify {name} --repair` first; if the targets can no longer be used, `weir migrate revert {name} --with-differences` reverts and loses the differences",
         counted(found, "difference", "differences")
     ))
 }
 
-/// Notes what a look at the streams, begun at `began`, has proved.
+/// Records what a pass over the streams, begun at `began`, has proved.
 pub(crate) async fn note(
     context: &Context,
     plan: &Plan,
@@ -67,7 +67,7 @@ pub(crate) async fn note(
     looked: &Drained,
     began: i64,
 ) {
-    // Later records may show a time that was rounded down to before it.
+    // Later records may have a time that was rounded down to before it.
     let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
     if state.phase != Phase::CutOver || !proves(state.back_known_at(), looked, until, began) {
         return;
@@ -80,12 +80,11 @@ pub(crate) async fn note(
         }
         is_later
     };
-    // What cannot be noted now is proved again by the next look.
+    // If the write fails, the next pass proves it again.
     let _ = context.control.change_state(&plan.migration, expect, later).await;
 }
 
-/// Whether all that was written up to `until` has come back, if that is so of what was written up to
-/// `known`.
+/// Returns true if all writes up to `until` have come back, given that those up to `known` have.
 fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
     let is_all_applied = looked.missing.is_none() && looked.hopeless.is_none();
     is_all_applied
@@ -95,7 +94,7 @@ fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
         && until.saturating_sub(known) >= NOTED_EVERY_SECONDS
 }
 
-/// What a status says of it; null unless there is something to go back from.
+/// Describes it for a status; null without a way back.
 pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     if !plan.is_some_and(has_one) || state.phase != Phase::CutOver {
         return Value::Null;
@@ -109,7 +108,7 @@ pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     })
 }
 
-/// The same for people.
+/// Describes it for people.
 pub(crate) fn line(way_back: &Value) -> Option<String> {
     let time = |name: &str| {
         let seconds = way_back.get(name).and_then(Value::as_i64)?;
@@ -120,17 +119,17 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
         way_back.get("differences").and_then(Value::as_u64).filter(|found| *found > 0);
     if let Some(differences) = differences {
         return Some(format!(
-            "all that was written until {known} has come back, and the last comparison found {}",
+            "all writes until {known} have come back, but the last comparison found {}",
             counted(differences, "difference", "differences")
         ));
     }
-    // A time that is over would only mislead: looks prove nothing any more.
+    // Once the deadline has passed, passes over the streams prove nothing any more.
     if way_back.get("is_forgotten").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
-            "all that was written until {known} has come back; of what came later, streams may have forgotten some"
+            "all writes until {known} have come back; streams may have trimmed some later ones"
         ));
     }
-    Some(format!("all that was written until {known} has come back, look again by {until}"))
+    Some(format!("all writes until {known} have come back, check again by {until}"))
 }
 
 #[cfg(test)]
@@ -144,9 +143,9 @@ mod tests {
         let proves = |looked: &Drained, began: i64| proves(known, looked, began - 6, began);
         assert!(proves(&all, known + hour));
         assert!(proves(&all, known + 23 * hour));
-        // Something may be forgotten.
+        // Records may be trimmed.
         assert!(!proves(&all, known + 23 * hour + 1));
-        // Too little later to be worth a write.
+        // Too soon to be worth a write.
         assert!(!proves(&all, known + 605));
         let waits = Drained { waiting: 1, missing: Some("a record".into()), ..all.clone() };
         let never = Drained { hopeless: Some("an item".into()), ..all.clone() };
@@ -165,6 +164,6 @@ mod tests {
         assert_eq!(line(&Value::Null), None);
         let forgotten = json!({ "known_at": 0, "look_again_by": 82_800, "is_forgotten": true });
         let told = line(&forgotten).unwrap();
-        assert!(told.contains("may have forgotten") && !told.contains("look again"), "{told}");
+        assert!(told.contains("may have trimmed") && !told.contains("check again"), "{told}");
     }
 }

@@ -1,29 +1,29 @@
-//! What a stream cannot tell: writes from before it was made, and shards whose children it does not list
-//! yet.
+//! What a stream cannot show: writes from before it was enabled, and children of shards that it
+//! does not list yet.
 
 use crate::migrate::drain::proof::Counted;
 use client::shards::Stream;
 
-/// Why a stream does not tell of all that was written since the last comparison began; none if it
-/// does. Whoever changes its view type disables it and enables another one.
+/// Returns why a stream does not have all writes since the last comparison began; `None` if it
+/// does. A change of the view type needs a new stream.
 pub(crate) fn gap(stream: &Stream, counted: Counted) -> Option<String> {
     let table = &stream.table;
     if !stream.enabled {
         return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));
     }
     let made = stream.made_at?;
-    // Times are whole seconds, so one of the same second may be later.
+    // Times are whole seconds, so a write of the same second may be later.
     if made <= counted.since || made < counted.compared {
         return None;
     }
     let made =
         jiff::Timestamp::from_second(made).map_or_else(|_| made.to_string(), |at| at.to_string());
     Some(format!(
-        "the stream of `{table}` was made at {made}, and what was written before that is in no stream: compare again"
+        "the stream of `{table}` was enabled at {made}, so earlier writes are in no stream: compare again"
     ))
 }
 
-/// Whether a shard that has ended is followed by another one, or need not be.
+/// Returns true if an ended shard has a child, or needs none.
 pub(crate) fn has_child(stream: &Stream, id: &str) -> bool {
     let is_child = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
         shard.parent_shard_id.as_deref() == Some(id)

@@ -1,13 +1,14 @@
-//! The drain proof: of every shard of every source stream, each record that concerns the migration
-//! has been applied.
+//! The drain proof: every record of every shard of the source streams that concerns the migration
+//! is applied.
 //!
-//! What a record says is compared with what stands in its targets; no position of a poller is asked
-//! for, so the same proof works on AWS. What was proved once stays so, because targets only learn;
-//! therefore a drain that goes on while writers write has little left to read when they stop.
-//! Records from before the start do not count: the backfill read what they wrote. A shard that is
-//! trimmed while it is read is as one that is no longer listed. What was left alone or has two sources
-//! since the last comparison never becomes proved; only another comparison can tell. What was refused
-//! or does not come back is judged by how it stands in the end (`refusals`).
+//! Each record's effect is compared with its targets. Positions of pollers are not used, so the
+//! same proof works on AWS. A proved record stays proved, because targets only learn; so a drain
+//! that runs while clients write has little left to read when they stop.
+//!
+//! Records from before the start do not count: the backfill read their writes. A shard that is
+//! trimmed while it is read is treated like one that is no longer listed. Foreign items and
+//! collisions since the last comparison are never proved; only another comparison can decide them.
+//! Refused items, and those that do not convert back, are judged by their final state (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -31,14 +32,14 @@ use crate::migrate::report::documents;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Records of a shard that wait for their proof at most; nothing more is read before some have it.
+/// Maximum number of unproved records of a shard; reading pauses until some are proved.
 const WAITING_MAX: usize = 20_000;
-/// Records that are proved together: some hundred targets, a few requests.
+/// Number of records that are proved together: some hundred targets, a few requests.
 const PROVED_TOGETHER: usize = 200;
-/// Documents that are looked at at the same time.
+/// Number of documents that are read concurrently.
 const LOOKS_AT_ONCE: usize = 8;
-/// Shards that are read at the same time: writers may wait for the last one, and on AWS a
-/// look is pauses for the most part.
+/// Number of shards that are read concurrently: writers may be waiting for the last one, and on AWS
+/// a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
 /// Which records count.
@@ -46,51 +47,51 @@ const SHARDS_AT_ONCE: usize = 32;
 pub(crate) struct Counted {
     /// Those made after this second.
     pub(crate) since: i64,
-    /// The second in which the last comparison began: what was refused before it, it has counted.
-    /// A stream that is not older does not tell of all that was written since.
+    /// The second in which the last comparison began, which has judged earlier refusals. A stream
+    /// that is not older lacks some of the writes since.
     pub(crate) compared: i64,
 }
 
 impl Counted {
-    /// Those made after `since`, compared from `compared` on.
+    /// Returns the records made after `since`, compared from `compared` on.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
 }
 
-/// A proof that goes on.
+/// A proof that can continue.
 pub(crate) struct Drain {
     endpoint: String,
     client: Client,
     migration: Migration,
-    /// The way back from where it leads, if there is one that is to be kept open.
+    /// The inverse migration, if the way back is to be kept open.
     inverse: Option<Migration>,
     tables: Vec<String>,
     counted: Counted,
-    /// Seconds by which the time of a record may be behind the moment of its write.
+    /// Seconds by which the time of a record may be before its write.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
-    /// Why the streams do not tell of all that was written.
+    /// Why the streams do not have all writes.
     gap: Option<String>,
 }
 
-/// What is known about a drain.
+/// The result of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drained {
     pub(crate) shards: usize,
-    /// Records that concern the migration.
+    /// Number of records that concern the migration.
     pub(crate) records: u64,
-    /// Those that were read and are not applied yet, as far as is known.
+    /// Number of records that were read and are not known to be applied.
     pub(crate) waiting: u64,
-    /// There may be more to read: too much waited in a shard.
+    /// Whether there may be more to read, because too many records wait in a shard.
     pub(crate) is_partial: bool,
-    /// The last second, since 1970, in which the oldest of them may have been written, and its table.
+    /// The latest possible second (since 1970) of the oldest waiting write, and its table.
     pub(crate) oldest: Option<(i64, String)>,
-    /// Seconds by which the time of a record may be behind the moment of its write.
+    /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// What is not proved, in words; none if all of it is, but for what is hopeless.
+    /// What is not proved yet; `None` if everything is, except what is hopeless.
     pub(crate) missing: Option<String>,
-    /// What waiting cannot prove, in words, once nothing else is missing.
+    /// What waiting cannot prove, once nothing else is missing.
     pub(crate) hopeless: Option<String>,
 }
 
@@ -99,14 +100,14 @@ struct Shard {
     /// Empty pages since its last record.
     empty: u32,
     records: u64,
-    /// Records that say something and are not proved to be applied, in order.
+    /// Records with effects that are not proved to be applied, in order.
     waiting: VecDeque<Waiting>,
-    /// The last look did not come to its end.
+    /// Whether the last pass stopped early.
     is_partial: bool,
     missing: Option<String>,
     /// What waiting cannot prove.
     hopeless: Option<String>,
-    /// Items that the last comparison would not have let pass as they were written since.
+    /// Items written since the last comparison that it would have refused.
     refused: Refusals,
 }
 
@@ -154,13 +155,13 @@ impl Drain {
         }
     }
 
-    /// The same proof on a store whose record times may be behind the moment of the write by so many
-    /// seconds, because it rounds them down.
+    /// Returns the proof for a store whose record times may be up to this many seconds before the
+    /// write, because it rounds them down.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
 
-    /// Reads every shard to its end, and looks which of the records that wait have been applied.
+    /// Reads every shard to its end, and checks which waiting records are applied.
     ///
     /// # Errors
     /// When a stream or a target cannot be read.
@@ -184,19 +185,19 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // What waits may yet change that, but not what an item is that nothing can be made of.
+            // Waiting records may change this, but not an item that cannot be transformed.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
         }
         if let Some(gap) = &self.gap {
-            // Whatever else is to be waited for.
+            // Reported before anything that can be waited for.
             drained.hopeless = Some(gap.clone());
         }
         Ok(drained)
     }
 
-    /// Looks at the shards of all streams together: on AWS a look at one takes seconds.
+    /// Reads the shards of all streams concurrently: on AWS a pass over one takes seconds.
     async fn look_at_shards(&mut self, end: ShardEnd) -> Result<()> {
         let (mut streams, mut known) = (Vec::new(), Vec::new());
         for table in &self.tables {
@@ -224,19 +225,20 @@ impl Drain {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
                 state.missing = Some("it has ended, what follows it is not listed yet".into());
             }
-            // What is known of the others is kept.
+            // Results of the other shards are kept.
             self.shards.insert(key, state);
             outcome = outcome.and(looked);
         }
         outcome
     }
 
-    /// Says again what records said that wait since `second` or before, as long as the migration is
-    /// what is expected. On the way back of a restructure, `there` is the way there. Gives how many
-    /// targets had to be written.
+    /// Replays waiting records of `second` or before, if the migration's state is the expected one.
+    /// On the way back of a restructure, `there` is the forward migration. Returns how many targets
+    /// had to be written.
     ///
     /// # Errors
-    /// When it is not, or a target or the control table cannot be read or written.
+    /// When the state is not the expected one, or a target or the control table cannot be read or
+    /// written.
     pub(crate) async fn say_again(
         &self,
         control: &Control,
@@ -256,7 +258,7 @@ impl Drain {
         Ok(written)
     }
 
-    /// Reads and proves in turns until the end, or until something has not been applied.
+    /// Alternates reading and proving until the end, or until a record is not applied.
     async fn look_at(
         &self,
         stream: &Stream,
@@ -272,14 +274,14 @@ impl Drain {
                 return Ok(());
             }
             if shard.waiting.len() >= WAITING_MAX {
-                // There is no room to read on, and there will be none.
+                // The queue is full with records that can never be proved.
                 shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
         }
     }
 
-    /// Reads on; answers whether that was to the end, and not until too many records wait.
+    /// Reads on; returns true at the end, false if too many records wait.
     async fn read(
         &self,
         stream: &Stream,
@@ -295,12 +297,12 @@ impl Drain {
             let records = match stream.next_page(id, &mut shard.place).await {
                 Ok(Some(records)) => records,
                 Ok(None) => return Ok(true),
-                // What comes after the place is gone; the rest may be there.
+                // Records after this position are trimmed; later ones may exist.
                 Err(Refusal::Trimmed) if shard.place.last().is_some() => {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // As one that is no longer listed.
+                // Treated like a shard that is no longer listed.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -326,8 +328,8 @@ impl Drain {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
-        // What was written before it the comparison has judged. Clocks differ a little, and a time that
-        // was rounded down may be of a write after the comparison.
+        // The comparison has judged earlier writes. Clocks differ a little, and a rounded time may
+        // be that of a write after the comparison.
         let unsure = CLOCKS_SECONDS.saturating_add(self.behind);
         let is_judged = !is_since(self.counted.compared.saturating_sub(unsure));
         let effects = match self.migration.decide(&decoded, &Found::default()) {
@@ -355,12 +357,11 @@ impl Drain {
         Ok(())
     }
 
-    /// Looks at the records that wait, the oldest first; those that are applied wait no longer.
-    /// Gives what is missing of the first one that is not. Records are applied in order, so what is
-    /// behind it is not looked at yet.
+    /// Checks waiting records, oldest first, and removes those that are applied. Returns what the
+    /// first unapplied one lacks. Records are applied in order, so later ones are not checked yet.
     async fn prove(&self, shard: &mut Shard) -> Result<Option<String>> {
         shard.hopeless = None;
-        // Before this place stands only what never is proved.
+        // Only records that can never be proved are before this position.
         let mut begin = 0;
         while begin < shard.waiting.len() {
             let end = shard.waiting.len().min(begin + PROVED_TOGETHER);
@@ -387,7 +388,7 @@ impl Drain {
         Ok(None)
     }
 
-    /// Of records whose effects were folded: by the place of each that is not applied, why.
+    /// Returns why records are not applied, by their position; their effects were folded.
     async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &Lack| {
@@ -403,7 +404,7 @@ impl Drain {
             }
         }
         for (target, joined) in folded.rewrites {
-            // What cannot be transformed is told of where its record is refused.
+            // An item that cannot be transformed is reported where its record is refused.
             let is_settled = stands(&target).is_none_or(|item| {
                 let rewrite = self.migration.rewrite(&target.table, item);
                 matches!(rewrite, Ok(Rewrite::Keep) | Err(_))
@@ -431,8 +432,8 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// The first item that the next comparison would not let pass, as far as that does not depend on
-    /// what waits: nothing can be made of it as it stands now, or there were too many to know.
+    /// Returns the first item that the next comparison would refuse whatever records still wait: it
+    /// cannot be transformed in its current state, or there were too many to know.
     async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
@@ -457,8 +458,8 @@ impl Drain {
         Ok(None)
     }
 
-    /// The first item that the next comparison would not let pass, or that left something behind; the
-    /// others are forgotten. It is asked when all records are applied.
+    /// Returns the first item that the next comparison would refuse, or whose earlier targets are
+    /// wrong, and forgets the others. Called when all records are applied.
     async fn refused(&mut self) -> Result<Option<String>> {
         let mut first = None;
         for key in self.shards.keys().cloned().collect::<Vec<_>>() {
@@ -479,7 +480,7 @@ impl Drain {
         Ok(first)
     }
 
-    /// What is made of an item; in place nothing but the item itself.
+    /// Returns the targets of an item; in place only the item itself.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         if self.migration.kind().is_in_place() {
             return self.migration.rewrite(table, item).map(|_| BTreeMap::new());
@@ -487,13 +488,13 @@ impl Drain {
         self.migration.outputs(table, item)
     }
 
-    /// What an item that was refused left to be done, in words; none if it was made good for.
+    /// Returns what a refused item left wrong; `None` if later versions corrected it.
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
         let is_document = self.migration.documents_of(table).is_some();
         if let Some(reason) = refused.reason.as_ref().filter(|_| is_document) {
-            return told(&format!("says nothing of a document ({reason})"));
+            return told(&format!("does not belong to a document ({reason})"));
         }
         let expected = match now.as_ref().map(|item| self.made_of(table, item)).transpose() {
             Ok(outputs) => outputs.unwrap_or_default(),
@@ -502,21 +503,25 @@ impl Drain {
         if let (Some(item), Some(inverse)) = (&now, &self.inverse)
             && let Err(reason) = self.migration.comes_back(inverse, table, item)
         {
-            return told(&format!("does not come back as it is ({reason})"));
+            return told(&format!("does not convert back to the same item ({reason})"));
         }
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // What it became before is still there if the record after the refused one did not know it, and
-        // what it is to become is not if that one took it for said.
+        // Targets of earlier versions remain if the record after the refused one did not know them,
+        // and current targets are missing if that record took them for written.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
             let seen = stands.and_then(|item| self.migration.visible(&target.table, item));
             if seen.as_ref() != expected.get(target) {
                 return match refused.before.contains(target) {
-                    true => told("could not be transformed, and what it was before is still there"),
-                    false => told("could not be transformed, and what it is now is not there"),
+                    true => told(
+                        "could not be transformed, and a target of an earlier version still exists",
+                    ),
+                    false => told(
+                        "could not be transformed, and a target of its current version is missing",
+                    ),
                 };
             }
         }
@@ -527,7 +532,7 @@ impl Drain {
         self.migration.schema(table).ok_or_else(|| fatal!("`{table}` is not known"))
     }
 
-    /// What stands in targets, by table and key.
+    /// Reads targets, by table and key.
     async fn standing<'t>(
         &self,
         targets: impl Iterator<Item = &'t Target>,
@@ -545,7 +550,7 @@ impl Drain {
     }
 }
 
-/// Why a target does not show what is said of it; none if it does, or something later.
+/// Returns why a target does not show an effect; `None` if it shows it or a later one.
 fn of_target(
     migration: &Migration,
     target: &Target,
@@ -558,12 +563,12 @@ fn of_target(
         None => Registers::default(),
         Some(Ok(known)) => known,
         Some(Err(_)) if target.adopts => Registers::default(),
-        // An item that stood there before is left alone for good, and says nothing of a deletion.
+        // A foreign item is never changed, and shows nothing about a deletion.
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {
                 Lack::Never(format!(
-                    "an item that this migration did not write stands at {}; delete it and compare again",
+                    "{} has an item that this migration did not write; delete it and compare again",
                     key()
                 ))
             });
@@ -575,7 +580,7 @@ fn of_target(
     let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
     (is_hidden && known.live().count() > 1).then(|| {
         let sources: Vec<&str> = known.live().map(|(source, _)| source).collect();
-        Lack::Never(format!("{} have one target, {}", sources.join(" and "), key()))
+        Lack::Never(format!("{} have the same target {}", sources.join(" and "), key()))
     })
 }
 

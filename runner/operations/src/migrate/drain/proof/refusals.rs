@@ -1,8 +1,8 @@
-//! Items of a shard that were written since the last comparison as it would not have let them pass:
-//! nothing can be made of them, or what is made of them does not come back as it was.
+//! Items of a shard that were written since the last comparison and that it would refuse: they
+//! cannot be transformed, or do not convert back to the same item.
 //!
-//! An item is kept once, however often it was written: what counts is how it stands in the end, and
-//! what its versions had become before. What stands anywhere is looked at in `drain`.
+//! An item is kept once, however often it was written: its final state counts, and the targets of
+//! its earlier versions. Targets are read in `proof`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use model::Item;
 use model::json::item_to_string;
 use rules::migration::Target;
 
-/// Items that are looked at again at most: with more, the plan is wrong.
+/// Maximum number of items that are checked again; with more, the plan is wrong.
 const ITEMS_MAX: usize = 1_000;
-/// Targets that the versions of one item had, which came before one that nothing could be made of.
+/// Maximum number of targets of an item's versions before one that cannot be transformed.
 const TARGETS_MAX: usize = 1_000;
 
-/// Those of one shard.
+/// The refused items of one shard.
 #[derive(Default)]
 pub(crate) struct Refusals {
     items: BTreeMap<String, Refused>,
-    /// There were more: what became of those is not known.
+    /// Whether there were more, whose state is unknown.
     is_full: bool,
-    /// One had become more targets than are kept.
+    /// Whether an item had more targets than are kept.
     is_wide: bool,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct Refusals {
 #[derive(Clone)]
 pub(crate) struct Refused {
     pub(crate) key: Item,
-    /// What its versions had become that came before one that nothing could be made of.
+    /// The targets of its versions before one that could not be transformed.
     pub(crate) before: BTreeSet<Target>,
-    /// Why nothing could be made of the last such version; none if something always could.
+    /// Why the last such version could not be transformed; `None` if every version could.
     pub(crate) reason: Option<String>,
-    /// Since then it was not seen as something that something can be made of.
+    /// Whether no later version was seen that can be transformed.
     is_in_doubt: bool,
 }
 
 impl Refusals {
-    /// Nothing could be made of a version, the one before which had become `before`.
+    /// Records a version that cannot be transformed; the previous one had the targets `before`.
     pub(crate) fn refuse(
         &mut self,
         key: Item,
@@ -52,7 +52,7 @@ impl Refusals {
         self.is_wide |= refused.before.len() > TARGETS_MAX;
     }
 
-    /// What was made of a version does not come back as it was.
+    /// Records a version that does not convert back to the same item.
     pub(crate) fn note_lossy(&mut self, key: Item) {
         let _ = self.of(key);
     }
@@ -67,47 +67,47 @@ impl Refusals {
         Some(self.items.entry(text).or_insert_with(new))
     }
 
-    /// All that is known, to be looked at.
+    /// Returns all items, to be checked.
     pub(crate) fn all(&self) -> Vec<Refused> {
         self.items.values().cloned().collect()
     }
 
-    /// Those of which it is not known whether something can be made of them now.
+    /// Returns the items that may not be transformable now.
     pub(crate) fn in_doubt(&self) -> impl Iterator<Item = &Refused> {
         self.items.values().filter(|refused| refused.is_in_doubt)
     }
 
-    /// Something can be made of all of them now.
+    /// Marks all items as transformable now.
     pub(crate) fn trust(&mut self) {
         self.items.values_mut().for_each(|refused| refused.is_in_doubt = false);
     }
 
-    /// An item is as it should be.
+    /// Removes an item that is correct.
     pub(crate) fn forget(&mut self, refused: &Refused) {
         self.items.remove(&item_to_string(&refused.key));
     }
 
-    /// In words, that there were too many; none if there were not.
+    /// Returns the message that there were too many; `None` if there were not.
     pub(crate) fn too_many(&self, table: &str) -> Option<String> {
         if self.is_wide {
             return Some(format!(
-                "an item of `{table}` that could not be transformed had more than {TARGETS_MAX} targets before: compare again"
+                "an item of `{table}` that could not be transformed had more than {TARGETS_MAX} earlier targets: compare again"
             ));
         }
         self.is_full.then(|| {
             format!(
-                "more than {ITEMS_MAX} items of `{table}` were written since the last comparison that cannot be transformed, or not back: correct them, and compare again"
+                "more than {ITEMS_MAX} items of `{table}` written since the last comparison cannot be transformed, or not back: correct them, and compare again"
             )
         })
     }
 }
 
-/// That nothing can be made of an item.
+/// Returns the message that an item cannot be transformed.
 pub(crate) fn not_made(reason: &str) -> String {
     format!("cannot be transformed ({reason})")
 }
 
-/// What is wrong with an item, for whoever can correct it.
+/// Returns the message about a wrong item, for the operator who can correct it.
 pub(crate) fn as_told(table: &str, key: &Item, what: &str) -> String {
     let key = item_to_string(key);
     format!(
@@ -131,7 +131,7 @@ mod tests {
         Target { migration: "m".to_owned(), table: "pets".to_owned(), key, adopts: false }
     }
 
-    /// Goal: one item that is written again and again takes no room from another one.
+    /// Goal: an item that is written repeatedly takes no room from another one.
     #[test]
     fn an_item_counts_once_with_all_that_it_was() {
         let mut refusals = Refusals::default();
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(refusals.all().len(), 1);
     }
 
-    /// Goal: nothing is forgotten without a word.
+    /// Goal: nothing is forgotten silently.
     #[test]
     fn too_many_items_are_told() {
         let mut refusals = Refusals::default();
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!(refusals.too_many("cats"), None);
         refusals.refuse(key(ITEMS_MAX), [], "it is bad".to_owned());
         let told = refusals.too_many("cats").unwrap();
-        assert!(told.starts_with("more than 1000 items of `cats` were written"), "{told}");
+        assert!(told.starts_with("more than 1000 items of `cats` written"), "{told}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a target shows of what is said of it, and streams that do not tell of all.
+//! Tests of effects compared with targets, and of streams that lack some writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ fn item(value: &str) -> Item {
     item_from_str(&format!(r#"{{"p":{{"S":"k"}},"v":{{"S":"{value}"}}}}"#)).unwrap()
 }
 
-/// What the backfill says of an item, by another source if that is given.
+/// Returns the backfill's effect for an item, optionally from another source.
 fn said(migration: &Migration, value: &str, source: Option<&str>) -> (Target, Registers) {
     let effects = migration.backfill("cats", &item(value)).unwrap();
     let Some(Effect::Registers { target, registers }) = effects.into_iter().next() else {
@@ -63,10 +63,10 @@ fn a_target_shows_what_is_said_of_it_or_never_will() {
     let is_never = |lack: Option<Lack>| matches!(lack, Some(Lack::Never(_)));
     assert!(matches!(of(None), Some(Lack::NotYet(_))));
     assert_eq!(of(Some(&first.to_item(&key))), None);
-    // Somebody else's item is left alone: it is right only as long as it is the same.
+    // A foreign item is left alone: it counts as right only while it is equal.
     assert_eq!(of(Some(&item("a"))), None);
     assert!(is_never(of(Some(&item("b")))));
-    // Of two sources one is hidden, unless both say the same.
+    // One of two sources is hidden, unless both have the same item.
     let with = |value| {
         let (_, other) = said(&migration, value, Some("another"));
         first.joined(&other).unwrap().to_item(&key)
@@ -75,7 +75,7 @@ fn a_target_shows_what_is_said_of_it_or_never_will() {
     assert_eq!(of(Some(&with("a"))), None);
 }
 
-/// A migration of numbers that are text in the sources.
+/// Returns a migration of numbers that are text in the sources.
 fn of_numbers() -> Plan {
     let mut plan = plan_with_way_back();
     for (source, transform) in [(&mut plan.from, "tonumber"), (&mut plan.inverse, "tostring")] {
@@ -91,7 +91,7 @@ async fn put(served: &Served, key: &str, value: &str) {
     client.put_item().table_name("cats").set_item(Some(item)).send().await.unwrap();
 }
 
-/// A store whose tables are older than what is written to them from now on, which all counts.
+/// Returns a store whose tables are older than all further writes, which all count.
 async fn serve_older() -> (Served, Counted) {
     let served = serve().await;
     let since = served.context.now().await;
@@ -102,7 +102,8 @@ async fn serve_older() -> (Served, Counted) {
     (served, Counted { since, compared: since })
 }
 
-/// Goal: an item that nothing can be made of is told while others wait, and no longer than it is so.
+/// Goal: an item that cannot be transformed is reported even while other records wait, and only
+/// while it is so.
 #[tokio::test]
 async fn what_cannot_be_transformed_is_told_whatever_else_waits() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
@@ -118,7 +119,8 @@ async fn what_cannot_be_transformed_is_told_whatever_else_waits() {
     }
 }
 
-/// Goal: where record times are rounded down, a record that seems older than the comparison may be newer.
+/// Goal: if record times are rounded down, a record that seems older than the comparison may be
+/// newer.
 #[tokio::test]
 async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
@@ -132,7 +134,7 @@ async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
     }
 }
 
-/// Goal: a store that refuses an older iterator of a shard that lost nothing hides no record by it.
+/// Goal: if a store refuses an old iterator of a complete shard, no record is missed.
 #[tokio::test]
 async fn an_older_iterator_that_is_refused_hides_no_record() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
@@ -156,7 +158,7 @@ async fn an_older_iterator_that_is_refused_hides_no_record() {
     }
 }
 
-/// Goal: an item that would not come back as it was written stands in the way where it matters.
+/// Goal: an item that does not convert back blocks only while the way back is kept open.
 #[tokio::test]
 async fn what_does_not_come_back_is_told_as_long_as_the_way_back_is_kept() {
     let (served, all) = serve_older().await;
@@ -172,7 +174,11 @@ async fn what_does_not_come_back_is_told_as_long_as_the_way_back_is_kept() {
         let looked = drain.look().await.unwrap();
         assert_eq!(looked.missing, None);
         let hopeless = looked.hopeless.unwrap_or_default();
-        assert_eq!(hopeless.contains("that does not come back as it is"), told, "{hopeless}");
+        assert_eq!(
+            hopeless.contains("that does not convert back to the same item"),
+            told,
+            "{hopeless}"
+        );
         if told {
             put(&served, "k", "3").await;
             drain.look().await.unwrap();

@@ -1,4 +1,5 @@
-//! `weir migrate plan`: what a plan would do, tried on samples; it writes nothing.
+//! `weir migrate plan`: tries a plan on samples and reports the effects and costs. It writes
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,20 +26,20 @@ use crate::migrate::report::pointer::at;
 use client::exit::Exit;
 use client::output::{self, Output, show};
 
-/// US dollars, as data: they change, and are others in other regions.
+/// Prices in US dollars, as data, because they change and depend on the region.
 const PRICES: &str = include_str!("../prices.json");
-/// Write units per second that a new on-demand table takes at once. Source: DynamoDB developer
+/// Write units per second that a new on-demand table accepts at once. Source: DynamoDB developer
 /// guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
-/// A partition that gets more of the writes than this share is told of.
+/// A partition with a larger share of the writes is reported.
 const HOT_SHARE: f64 = 0.1;
-/// With fewer writes than this, some of them are a large share by chance.
+/// With fewer writes, a large share may be chance.
 const HOT_WRITES_MIN: u64 = 40;
-/// With fewer items than this, what one of them becomes is a large share by itself.
+/// With fewer items, the writes of one item are a large share by themselves.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Items of each table that are tried before a migration begins.
+/// Number of items of each table that are tried before a start.
 const TRIED_AT_START: u64 = 100;
-/// Samples before and after that are shown.
+/// Number of samples that are shown, before and after.
 const SHOWN: usize = 2;
 
 #[derive(Deserialize)]
@@ -66,8 +67,8 @@ impl Prices {
         (writes * self.on_demand.million_writes + reads * self.on_demand.million_reads) / 1e6
     }
 
-    /// For units that are provisioned for as long as they are needed: one is good for one request in
-    /// each second.
+    /// Returns the price of provisioned units for the time that they are needed; one unit serves
+    /// one request per second.
     fn provisioned(&self, writes: f64, reads: f64) -> f64 {
         let hours = |units: f64| units / 3600.0;
         hours(writes) * self.provisioned.write_unit_hour
@@ -75,18 +76,18 @@ impl Prices {
     }
 }
 
-/// Of all items, as far as the samples tell.
+/// Estimates for all items, extrapolated from the samples.
 #[derive(Default)]
 struct Whole {
     items: u64,
     source_bytes: f64,
-    /// What the targets hold afterwards, without marks; in place, what the changed items hold.
+    /// Bytes of the targets afterwards, without marks; in place, of the changed items.
     target_bytes: f64,
     cost: Cost,
-    /// What the plan says of items and none that was tried has.
+    /// Names in the plan that no sampled item has.
     unmatched: Vec<String>,
     is_slip: bool,
-    /// What stands in the targets already.
+    /// Existing items in the targets.
     occupied: Vec<String>,
 }
 
@@ -94,23 +95,23 @@ struct Whole {
 struct Tried {
     sources: u64,
     outputs: u64,
-    /// Of what is written.
+    /// Bytes that are written.
     bytes: u64,
-    /// Items in place that are as they have to be.
+    /// Number of items in place that need no change.
     kept: u64,
-    /// Items that the program says it drops: nothing becomes of them.
+    /// Number of items that the program drops.
     dropped: u64,
     refused: Vec<String>,
     collisions: Vec<String>,
-    /// Items that the way back does not make again.
+    /// Items that the way back does not restore.
     not_invertible: Vec<String>,
-    /// Tables whose items the plan can look at as a whole, where it changes them in place.
+    /// Tables whose whole items the plan may read, when it changes them in place.
     looks_at_any: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
 }
 
-/// Checks a plan, tries it on samples and reports.
+/// Checks a plan, tries it on samples, and reports.
 pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
@@ -144,31 +145,31 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         _ => show(&format!("{report}\n")),
     }
     if all.sources > 0 && all.refused.len() as u64 == all.sources {
-        output::say("nothing of what was tried can be transformed; correct the plan first");
+        output::say("none of the sampled items can be transformed; correct the plan first");
         return Ok(Exit::Differences);
     }
     if file.plan.kind == Kind::Purge && all.outputs == 0 {
-        output::say("nothing of what was tried would be removed; correct the condition first");
+        output::say("none of the sampled items would be removed; correct the condition first");
         return Ok(Exit::Differences);
     }
     let next = format!("weir migrate start {name} --local-workers 4");
-    output::next(&[(&next, "begin it")]);
+    output::next(&[(&next, "start the migration")]);
     let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
     Ok(if is_right { Exit::Done } else { Exit::Differences })
 }
 
 impl Whole {
-    /// Adds a source table, of whose samples so many bytes are made.
+    /// Adds a source table with its samples.
     fn add(&mut self, basis: Basis<'_>, table: &str, sample: &[model::Item], made: u64) {
         let facts = basis.tables.get(table);
-        // The count of DescribeTable may be hours old; what was seen is there in any case.
+        // DescribeTable's count may be hours old; the sampled items exist in any case.
         let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
         let tried = (sample.len() as u64).max(1);
         self.items += count;
         self.target_bytes += ratio(made, tried) * float(count);
         self.cost.add_table(basis, table, sample, float(count));
-        // That of DescribeTable is as old as its count.
+        // DescribeTable's size is as old as its count.
         let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
         let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
         self.source_bytes += bytes.max(ratio(seen, tried) * float(count));
@@ -179,7 +180,7 @@ impl Whole {
     }
 }
 
-/// The way back; none if the plan has none.
+/// Returns the way back; `None` if the plan has none.
 fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Option<Migration>> {
     if plan.inverse.is_empty() {
         return Ok(None);
@@ -188,7 +189,7 @@ fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Optio
     compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
 }
 
-/// Why the first of some samples cannot be transformed, if none of them can.
+/// Returns why the first sample cannot be transformed, if none can.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -262,8 +263,8 @@ fn try_one(
     }
 }
 
-/// Why the way back does not make an item again, as a comparison counts it; none if it does. What is
-/// changed in place is compared when it is as the plan wants it.
+/// Returns why the way back does not restore an item, as a comparison counts it; `None` if it does.
+/// For a change in place, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,
@@ -281,7 +282,7 @@ fn lost(
     }
 }
 
-/// The value of a partition key, for a person.
+/// Formats the value of a partition key.
 fn partition_text(value: &KeyValue) -> String {
     match value {
         KeyValue::S(text) => text.clone(),
@@ -345,7 +346,8 @@ fn report(
     })
 }
 
-/// The partitions that get more of the writes than they should; none if too little was tried to tell.
+/// Returns the partitions with too large a share of the writes; empty if too few items were tried
+/// to tell.
 fn hot_partitions(all: &Tried) -> Vec<String> {
     let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
     if !is_enough || all.partitions.len() < 2 {
@@ -375,7 +377,7 @@ fn as_text(report: &Value) -> String {
         }
     };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  in all about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
         list("sources"),
         list("targets"),
@@ -393,7 +395,7 @@ fn as_text(report: &Value) -> String {
     );
     text.push_str(&findings_text(report));
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
-        text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
+        text.push_str(&format!("  {} of the samples are unchanged\n", at(report, "/kept")));
     }
     if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
         let dropped = at(report, "/dropped");
@@ -412,17 +414,20 @@ fn as_text(report: &Value) -> String {
     text
 }
 
-/// What is wrong or odd with those that were tried.
+/// Formats the problems and remarks about the samples.
 fn findings_text(report: &Value) -> String {
     let (tried, mut text) = (at(report, "/tried"), String::new());
     for (name, title) in [
         ("refused", "cannot be transformed"),
         ("collisions", "two items for one key"),
-        ("not_invertible", "does not come back"),
+        ("not_invertible", "not restored by the way back"),
         ("hot_partitions", "hot partition"),
         ("unmatched", "unknown attribute"),
         ("occupied", "not empty"),
-        ("looks_at_any", "can look at any attribute, so name those that it needs if you can"),
+        (
+            "looks_at_any",
+            "the program may read any attribute; name those that it needs if possible",
+        ),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
         if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
@@ -437,15 +442,13 @@ fn findings_text(report: &Value) -> String {
     text
 }
 
-/// A line for each phase and each index that it writes to.
+/// Formats a line for each phase and each index that it writes to.
 fn phases_text(report: &Value) -> String {
     let mut text = String::new();
     for phase in at(report, "/phases").as_array().into_iter().flatten() {
         let name = at(phase, "/phase").as_str().unwrap_or_default();
         let per = at(phase, "/per").as_str().map_or_else(String::new, |per| {
-            format!(
-                " for each {per} that reaches its targets, an estimate: which come is not known"
-            )
+            format!(" for each {per} that reaches its targets (an estimate)")
         });
         let (writes, reads) = (at(phase, "/write_units"), at(phase, "/read_units"));
         text.push_str(&format!("  {name}: {writes} write units and {reads} read units{per}\n"));

@@ -1,11 +1,11 @@
-//! What is said of plans that were tried on items.
+//! Reports on plans that were tried on items.
 
 use model::json::item_from_str;
 use model::{KeyAttribute, KeyAttributeType, KeySchema};
 
 use super::*;
 
-/// What is said of a plan that was tried on items of `orders`: as JSON, and to a person.
+/// Returns the report on a plan that was tried on items of `orders`: as JSON, and as text.
 fn said(plan: &str, items: &[&str]) -> (Value, String) {
     let file = PlanFile::read("plan.yaml", plan).unwrap();
     let schema = |partition: &str, sort: Option<&str>| {
@@ -48,16 +48,16 @@ fn a_purge_says_how_many_it_would_remove() {
     assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
     assert!(!text.contains("inverse"), "{text}");
-    // A slip removes nothing, and is told.
+    // A typing error removes nothing, and is reported.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
     assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
     assert_eq!(report["refused_count"], 2, "{report}");
     assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
-    // What no condition can say is told.
+    // Conditions that are limited to attributes are not reported.
     assert_eq!(report["looks_at_any"], json!([]));
     let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
     assert_eq!(report["looks_at_any"], json!(["orders"]));
-    assert!(text.contains("can look at any attribute, so name"), "{text}");
+    assert!(text.contains("the program may read any attribute; name"), "{text}");
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn a_way_back_that_does_not_work_is_told_before_the_migration_begins() {
     for (plan, invertible, not_invertible, words) in [
         (there.to_owned(), false, 0, "no `inverse`: there is no way back"),
         (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
-        (back("del(.pk, .total)"), false, 1, "does not come back: orders|"),
-        (back("del(.pk, .id)"), false, 1, "does not come back: "),
+        (back("del(.pk, .total)"), false, 1, "not restored by the way back: orders|"),
+        (back("del(.pk, .id)"), false, 1, "not restored by the way back: "),
     ] {
         let (report, text) = said(&plan, &[order]);
         let found = (&report["invertible"], &report["not_invertible_count"]);

@@ -1,7 +1,7 @@
-//! Plan files: YAML into a plan, with the place of everything that is wrong in it.
+//! Parses plan files: YAML into a plan, with the place of every error.
 //!
-//! Whether the tables exist and the transforms fit them is checked elsewhere; where that fails,
-//! [`PlanFile::show`] finds the place in the file.
+//! Existence of tables and fitness of transforms are checked elsewhere; [`PlanFile::show`] finds
+//! the place in the file for such an error.
 
 mod split;
 
@@ -18,20 +18,20 @@ use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{self, Kind as NodeKind, Node};
 
-/// A plan has some dozens of lines; a file larger than this is something else.
+/// Size limit of a plan file; plans have some dozens of lines.
 const BYTES_MAX: usize = 256 * 1024;
-/// Scan segments of a table unless the plan says otherwise: as many as Lambda's parallelization
-/// factor of 10 can keep at work, without more items in the control table than that needs.
+/// Default number of scan segments of a table: enough for Lambda's parallelization factor of 10,
+/// without more items in the control table than needed.
 const SEGMENTS: u32 = 8;
-/// Seconds that a writer may act on a route, unless the plan says otherwise.
+/// Default seconds for which a writer may act on a route.
 const GATE_SECONDS: u32 = 2;
-/// A name is a part of keys and of file names.
+/// Maximum length of a name, which is part of keys and of file names.
 const NAME_LENGTH_MAX: usize = 64;
 
-/// How long the name of a table is. Source: DynamoDB API reference, `CreateTable`.
+/// Length of a table's name. Source: DynamoDB API reference, `CreateTable`.
 const TABLE_LENGTH: RangeInclusive<usize> = 3..=255;
 
-/// A plan, and where its parts stand in the file.
+/// A plan, and the places of its parts in the file.
 pub(crate) struct PlanFile {
     pub(crate) plan: Plan,
     pub(crate) name: String,
@@ -46,16 +46,16 @@ struct Reader<'f, 't> {
 }
 
 impl PlanFile {
-    /// Reads a plan file. `name` is how its messages call it.
+    /// Parses a plan file; `name` is its name in messages.
     ///
     /// # Errors
-    /// Everything that is wrong with it, as text for a person.
+    /// All errors, as text for the operator.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
-        // Editors on Windows write a byte order mark; it is no part of the plan.
+        // Editors on Windows write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim().is_empty() || text.len() > BYTES_MAX {
             return Err(fatal!(
-                "`{name}` is no plan: it has {} bytes; write `migration: NAME`, `kind: restructure` and `from:`, see docs/migration.md",
+                "`{name}` is not a plan: it has {} bytes; write `migration: NAME`, `kind: restructure` and `from:` (docs/migration.md)",
                 text.len()
             ));
         }
@@ -73,7 +73,7 @@ impl PlanFile {
         }
     }
 
-    /// What does not fit the tables, shown at its place in the file.
+    /// Shows errors against the tables at their places in the file.
     pub(crate) fn show(&self, errors: &[PlanError]) -> String {
         let findings = Findings::new(&self.name, &self.text);
         for error in errors {
@@ -109,14 +109,14 @@ impl Reader<'_, '_> {
         if self.kind == Kind::Purge
             && let Some(node) = root.get("inverse")
         {
-            let help = "what is purged does not come back; leave `inverse` out";
+            let help = "remove `inverse`: a purge cannot be reverted";
             self.findings.error(node.at, "a purge has no way back".to_owned(), help);
         }
         if self.kind == Kind::Split
             && let Some(node) = root.get("inverse")
         {
-            let help = "documents are assembled again of their parts; leave `inverse` out";
-            self.findings.error(node.at, "a split has its way back already".to_owned(), help);
+            let help = "remove `inverse`: documents are assembled from their parts";
+            self.findings.error(node.at, "a split has a built-in way back".to_owned(), help);
         }
         let from = self.sources(root, "from", true);
         let inverse = match self.kind {
@@ -145,26 +145,30 @@ impl Reader<'_, '_> {
     fn known(&self, node: &Node, known: &[&str]) {
         if !matches!(node.kind, NodeKind::Map(_)) {
             let help = format!("write a mapping with {}", listed(known.iter().copied()));
-            self.findings.error(node.at, format!("here is {}", node.description()), help);
+            self.findings.error(
+                node.at,
+                format!("expected a mapping, found {}", node.description()),
+                help,
+            );
         }
         for entry in node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
             let meant = similar(&entry.key, known.iter().copied());
             let help = meant.map_or_else(
-                || format!("known here are {}", listed(known.iter().copied())),
+                || format!("allowed are {}", listed(known.iter().copied())),
                 |meant| format!("did you mean `{meant}`?"),
             );
-            self.findings.error(entry.key_at, format!("`{}` is not known here", entry.key), help);
+            self.findings.error(entry.key_at, format!("unknown key `{}`", entry.key), help);
         }
     }
 
     fn text<'n>(&self, node: &'n Node, key: &str, example: &str) -> Option<&'n Node> {
         let Some(value) = node.get(key) else {
             let help = format!("write `{key}: {example}`");
-            self.findings.error(node.at, format!("`{key}` is missing here"), help);
+            self.findings.error(node.at, format!("`{key}` is missing"), help);
             return None;
         };
         if value.as_text().is_none() {
-            let message = format!("`{key}` must be a text, here is {}", value.description());
+            let message = format!("`{key}` must be a text, found {}", value.description());
             self.findings.error(value.at, message, format!("write `{key}: {example}`"));
             return None;
         }
@@ -177,13 +181,17 @@ impl Reader<'_, '_> {
         let is_name = (1..=NAME_LENGTH_MAX).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if !is_name {
-            let help = "write 1 to 64 of a-z, 0-9 and `-`, such as `orders-2026`";
-            self.findings.error(node.at, format!("`{name}` is no name of a migration"), help);
+            let help = "write 1 to 64 of a-z, 0-9 and `-`, for example `orders-2026`";
+            self.findings.error(
+                node.at,
+                format!("`{name}` is not a valid name of a migration"),
+                help,
+            );
         }
         is_name.then(|| name.to_owned())
     }
 
-    /// The name of a table, as far as it can be one.
+    /// Returns the name of a table, if it is valid.
     fn table<'n>(&self, node: &'n Node, key: &str, example: &str) -> Option<&'n Node> {
         let value = self.text(node, key, example)?;
         let name = value.as_text()?;
@@ -191,7 +199,7 @@ impl Reader<'_, '_> {
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
         if !is_name {
             let help = "write 3 to 255 of a-z, A-Z, 0-9, `_`, `.` and `-`";
-            self.findings.error(value.at, format!("`{name}` is no name of a table"), help);
+            self.findings.error(value.at, format!("`{name}` is not a valid name of a table"), help);
         }
         is_name.then_some(value)
     }
@@ -205,7 +213,7 @@ impl Reader<'_, '_> {
             Some("split") => return Some(Kind::Split),
             _ => {}
         }
-        let message = format!("there is no kind `{}`", node.as_text().unwrap_or_default());
+        let message = format!("unknown kind `{}`", node.as_text().unwrap_or_default());
         self.findings.error(
             node.at,
             message,
@@ -219,15 +227,15 @@ impl Reader<'_, '_> {
         match node.as_text() {
             Some("scan") => Backfill::Scan,
             Some("touch") if self.kind.is_in_place() => {
-                let help = "what is changed in place comes through the stream anyway; leave `backfill` out";
-                let message = "items that are changed in place are not touched".to_owned();
+                let help = "remove `backfill`: a change in place uses the stream in any case";
+                let message = "`backfill: touch` does not apply to a change in place".to_owned();
                 self.findings.error(node.at, message, help);
                 Backfill::Scan
             }
             Some("touch") => Backfill::Touch,
             _ => {
                 let help = "write `scan`: items are read and copied; or `touch`: items come through the stream";
-                let message = "there is no such backfill".to_owned();
+                let message = "unknown backfill".to_owned();
                 self.findings.error(node.at, message, help);
                 Backfill::Scan
             }
@@ -239,12 +247,12 @@ impl Reader<'_, '_> {
         let number = node.as_text().and_then(|text| text.parse().ok());
         number.filter(|number| range.contains(number)).unwrap_or_else(|| {
             let help = format!("write a whole number from {} to {}", range.start(), range.end());
-            self.findings.error(node.at, format!("`{key}` is not in its range"), help);
+            self.findings.error(node.at, format!("`{key}` is out of range"), help);
             default
         })
     }
 
-    /// A flag, which is false unless it is there.
+    /// Parses a flag, which defaults to false.
     fn flag(&self, node: &Node, key: &str) -> bool {
         let Some(value) = node.get(key) else { return false };
         match value.as_text() {
@@ -252,7 +260,7 @@ impl Reader<'_, '_> {
             Some("false") => return false,
             _ => {}
         }
-        let message = format!("`{key}` is neither true nor false");
+        let message = format!("`{key}` must be true or false");
         self.findings.error(value.at, message, format!("write `{key}: true`"));
         false
     }
@@ -261,7 +269,7 @@ impl Reader<'_, '_> {
         let Some(value) = node.get(key) else {
             if required {
                 let help = format!("write `{key}:` and below it `  - ...`");
-                self.findings.error(node.at, format!("`{key}` is missing here"), help);
+                self.findings.error(node.at, format!("`{key}` is missing"), help);
             }
             return None;
         };
@@ -272,13 +280,13 @@ impl Reader<'_, '_> {
                     true => {
                         "write an entry on its own line below it, which begins with `- `".to_owned()
                     }
-                    false => format!("write an entry below it, or leave `{key}` out"),
+                    false => format!("write an entry below it, or remove `{key}`"),
                 };
                 self.findings.error(value.at, format!("`{key}` is empty"), help);
                 None
             }
             _ => {
-                let message = format!("`{key}` must be a list, here is {}", value.description());
+                let message = format!("`{key}` must be a list, found {}", value.description());
                 self.findings.error(
                     value.at,
                     message,
@@ -326,7 +334,7 @@ impl Reader<'_, '_> {
         sources.into_iter().collect()
     }
 
-    /// What becomes of the items of a table in place.
+    /// Parses the transform or condition of a table in place.
     fn in_place(&mut self, node: &Node, table: Option<&Node>, place: &str) -> Option<Output> {
         let (name, example) = match self.kind {
             Kind::Purge => ("where", "'.tenant == \"acme\"'"),
@@ -340,7 +348,7 @@ impl Reader<'_, '_> {
         Some(Output { to, transform, key: BTreeMap::new() })
     }
 
-    /// A jq program that was checked by itself.
+    /// Parses a jq program and checks it by itself.
     fn program(&mut self, program: &Node, place: &str) -> Option<String> {
         self.places.insert(place.to_owned(), program.at);
         let text = program.as_text()?;
@@ -353,7 +361,7 @@ impl Reader<'_, '_> {
         Some(text.to_owned())
     }
 
-    /// The templates of a key, each checked by itself.
+    /// Parses the templates of a key and checks each by itself.
     fn key(&mut self, node: &Node, place: &str) -> BTreeMap<String, String> {
         let mut key = BTreeMap::new();
         for entry in node.get("key").map(Node::entries).unwrap_or_default() {
@@ -363,7 +371,7 @@ impl Reader<'_, '_> {
                 let names = entry.value.entries().iter().map(|inner| inner.key.as_str());
                 let meant =
                     format!("{}: '{{{}}}'", entry.key, names.collect::<Vec<_>>().join(", "));
-                let what = "braces without quotation marks are a YAML mapping, and no template";
+                let what = "braces without quotation marks are a YAML mapping, not a template";
                 let help = format!("write `{meant}`");
                 self.findings.error(entry.value.at, what.to_owned(), help);
                 continue;
@@ -374,7 +382,7 @@ impl Reader<'_, '_> {
                     key.insert(entry.key.clone(), template.to_owned());
                 }
                 Err(reason) => {
-                    let help = "write a template such as `CUSTOMER#{customerID}`";
+                    let help = "write a template, for example `CUSTOMER#{customerID}`";
                     self.findings.error(entry.value.at, reason, help);
                 }
             }
@@ -399,8 +407,8 @@ impl Reader<'_, '_> {
         Some(Output { to: to?.as_text()?.to_owned(), transform, key })
     }
 
-    /// The place of a byte of a program, if the program stands on one line as it is; else where the
-    /// program begins.
+    /// Returns the place of a byte of a program, if the file has the program on one line unchanged;
+    /// else the beginning of the program.
     fn inside(&self, node: &Node, program: &str, byte: usize) -> Span {
         let line = self.findings.source_line(node.at.line);
         let before = program.get(..byte).unwrap_or(program);
@@ -435,7 +443,7 @@ mod tests {
         assert!(checked > 3);
     }
 
-    /// Goal: a plan is read whatever editor wrote it, and one in YAML also under a name of JSON.
+    /// Goal: a plan may have a byte order mark, and JSON is accepted as YAML.
     #[test]
     fn a_byte_order_mark_and_a_name_of_json_do_not_matter() {
         let json = r#"{"migration":"a","kind":"purge","from":[{"table":"orders","where":".x"}]}"#;

@@ -1,6 +1,6 @@
-//! The part of a plan file that says how documents are split.
+//! Parses the part of a plan file that describes how documents are split.
 //!
-//! Whether that fits the tables is checked elsewhere.
+//! Whether it fits the tables is checked elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use rules::migration::plan::{Cut, Output, Part, Parts, Source};
 use crate::migrate::plan::plan_file::Reader;
 use template::document::Node;
 
-/// The sort key of the item with what is in no part, unless the plan says otherwise.
+/// Default sort key of the item with the attributes that are in no part.
 const PROFILE: &str = "PROFILE";
 
-/// The way back of split tables: from the parts to the documents.
+/// Returns the way back of split tables: from the parts to the documents.
 pub(crate) fn inverse(sources: &[Source]) -> Vec<Source> {
     let back = sources.iter().filter_map(|source| {
         let output = source.items.first()?;
@@ -29,7 +29,7 @@ pub(crate) fn inverse(sources: &[Source]) -> Vec<Source> {
 }
 
 impl Reader<'_, '_> {
-    /// A table whose documents are split.
+    /// Parses a table whose documents are split.
     pub(crate) fn split(
         &mut self,
         node: &Node,
@@ -75,8 +75,8 @@ impl Reader<'_, '_> {
                 text => {
                     let bytes = text.and_then(|text| text.parse().ok());
                     if bytes.is_none() {
-                        let help = "write `whole`: one item; `each`: one for each member of a list; or a number: pieces of so many bytes";
-                        let message = "this is no way to cut a value".to_owned();
+                        let help = "write `whole` (one item), `each` (one item for each member of a list), or a number (pieces of so many bytes)";
+                        let message = "unknown way to cut a value".to_owned();
                         self.findings.error(value.at, message, help);
                     }
                     Cut::Bytes(bytes?)

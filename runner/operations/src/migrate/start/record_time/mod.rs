@@ -1,12 +1,12 @@
-//! The time that the stream records of a store show, which may be coarser than the store's clock.
+//! Measures the time of a store's stream records, which may be coarser than the store's clock.
 //!
-//! DynamoDB rounds a record's time down to the second, some local stores round it down to the minute. A
-//! fence compares these times, so it has passed only when a record shows a later one; the clock alone
-//! does not prove that. The record is that of a marker: one entry of the control table, which no
-//! application reads, no function acts on, and each marker replaces.
+//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence
+//! compares these times, so it has passed only when a record shows a later one; the clock alone
+//! does not prove it. The record is that of a marker: an entry of the control table that every
+//! check replaces and that functions ignore.
 //!
-//! What is measured here, how far a record's time may be behind the clock, stays in the same entry: a
-//! comparison of record times with any other moment has to allow for it.
+//! The measured lag of record times is kept in the same entry: every comparison of record times
+//! with another moment has to allow for it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,28 +18,28 @@ use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Seconds by which record times may be behind the clock: a whole minute, and some for the request.
-/// Writers may be held up for as long.
+/// Maximum seconds by which record times may be behind the clock: a minute, and some for the
+/// request. Writers may be blocked for as long.
 const BEHIND_MAX: i64 = 75;
-/// How long a fence may take to pass: the record times of a fit store move on within this.
+/// How long a fence may take to pass: usable record times advance within this.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
-/// How long a stream may take to bring a marker. DynamoDB takes about a second.
+/// How long a stream may take to deliver a marker; DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks for a marker: five requests a second for each shard, as more are throttled.
+/// Interval of reads for a marker: five requests a second for each shard; more are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
-/// Between two listings of the shards while a marker is awaited: a shard may have split.
+/// Interval of listings of the shards while a marker is awaited: a shard may have split.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// After so long a wait is announced.
+/// Time after which a wait is announced.
 const SAID_AFTER: Duration = Duration::from_secs(3);
-/// Beyond this a record time is coarse, and not a matter of clocks that differ.
+/// A larger lag means coarse record times, not different clocks.
 const COARSE_SECONDS: i64 = 6;
 
-/// A marker that came through the stream.
+/// A marker that the stream delivered.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     /// The time of its record, in seconds since 1970.
     second: i64,
-    /// By how many seconds that is behind the store's clock as it was before the write.
+    /// Seconds by which that is behind the store's clock before the write.
     behind: i64,
 }
 
@@ -47,7 +47,7 @@ struct Shown {
 pub(crate) struct RecordTime<'c> {
     context: &'c Context,
     stream: Stream,
-    /// The shards that are known, and how far each is read.
+    /// The known shards, and the position in each.
     places: BTreeMap<String, Place>,
     listed: Instant,
 }
@@ -62,18 +62,18 @@ impl<'c> RecordTime<'c> {
         let mut opened = Self { context, stream, places, listed: Instant::now() };
         for id in shard_ids(&opened.stream) {
             let mut place = Place::new(Start::Latest(i64::MIN));
-            // Asks for the iterator now: what is written from here on is behind it.
+            // Gets the iterator now, so that later writes are after it.
             read(&opened.stream, &id, &mut place).await?;
             opened.places.insert(id, place);
         }
         Ok(opened)
     }
 
-    /// Waits until a record shows a later time than `second`, and notes how coarse the times are. Then
-    /// every later record does.
+    /// Waits until a record shows a later time than `second`, and notes how coarse the times are.
+    /// All later records then show a later time too.
     ///
     /// # Errors
-    /// When the times do not move on, or the marker cannot be written or read.
+    /// When the times do not advance, or the marker cannot be written or read.
     pub(crate) async fn pass(&mut self, second: i64) -> Result<()> {
         let (begun, mut behind, mut is_said) = (Instant::now(), 0, false);
         loop {
@@ -120,7 +120,7 @@ impl<'c> RecordTime<'c> {
         )))
     }
 
-    /// The time of a marker's record, if one more page of each shard has it.
+    /// Returns the time of a marker's record, if the next page of a shard has it.
     async fn find(&mut self, marker: &str) -> Result<Option<Option<i64>>> {
         for (id, place) in &mut self.places {
             let records = read(&self.stream, id, place).await?;
@@ -131,7 +131,7 @@ impl<'c> RecordTime<'c> {
         if self.listed.elapsed() > LIST_EVERY {
             (self.stream, self.listed) = (listed(self.context).await?, Instant::now());
             for id in shard_ids(&self.stream) {
-                // A shard that is new has nothing but what was written since.
+                // A new shard has only recent records.
                 self.places.entry(id).or_insert_with(|| Place::new(Start::TrimHorizon));
             }
         }
@@ -148,11 +148,11 @@ fn shard_ids(stream: &Stream) -> Vec<String> {
     stream.shards.iter().filter_map(|shard| shard.shard_id.clone()).collect()
 }
 
-/// One more page of a shard; nothing once it has ended.
+/// Reads the next page of a shard; empty once it has ended.
 async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Record>> {
     match stream.next_page(shard, place).await {
         Ok(page) => Ok(page.unwrap_or_default()),
-        // The marker is new, so what is gone is not it.
+        // The marker is new, so it is not among trimmed records.
         Err(Refusal::Trimmed) => {
             *place = Place::new(Start::TrimHorizon);
             Ok(Vec::new())
@@ -161,7 +161,7 @@ async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Rec
     }
 }
 
-/// Whether a record is of the write of a marker, and not of the one that replaced it.
+/// Returns true for the record of a marker's write, and not for that of its replacement.
 fn is_of(record: &Record, marker: &str) -> bool {
     let written = || record.event().pointer("/dynamodb/NewImage/marker/S")?.as_str();
     record.json().contains(marker) && written() == Some(marker)
@@ -169,7 +169,7 @@ fn is_of(record: &Record, marker: &str) -> bool {
 
 fn unfit(context: &Context, what: &str) -> Failure {
     Failure::Refused(format!(
-        "the stream records of `{}` {what}, so no switch could tell which writes come after it: use a store whose records have times to the minute or finer",
+        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose records have times to the minute or finer",
         context.endpoint
     ))
 }
@@ -184,7 +184,7 @@ async fn note(context: &Context, behind: i64) -> Result<()> {
     context.control.change(control::RecordTime::default(), later).await.map(drop)
 }
 
-/// Returns the most seconds by which a record's time was seen behind the store's clock.
+/// Returns the largest observed lag of a record's time behind the store's clock, in seconds.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -195,7 +195,7 @@ pub(crate) async fn behind(context: &Context) -> Result<i64> {
     Ok(i64::try_from(behind).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
 }
 
-/// Returns how long a fence may take to pass beyond what clocks need: nothing where record times are as
+/// Returns how much longer a fence may take because of coarse record times; zero if they are as
 /// fine as DynamoDB's.
 ///
 /// # Errors
@@ -206,10 +206,10 @@ pub(crate) async fn coarseness(context: &Context) -> Result<Duration> {
     Ok(if is_coarse { PASS_LIMIT } else { Duration::ZERO })
 }
 
-/// Checks, before anything is done, that a fence can be set on this store.
+/// Checks in advance that a fence can be set on this store.
 ///
 /// # Errors
-/// Why none can be set, or that this cannot be found out.
+/// Why none can be set, or that this is unknown.
 pub(crate) async fn check(context: &Context) -> Result<()> {
     let shown = RecordTime::open(context).await?.show().await?;
     if shown.behind > BEHIND_MAX {

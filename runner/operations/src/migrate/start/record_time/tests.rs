@@ -1,4 +1,4 @@
-//! Fences on stores whose stream records show coarse times, and stores on which none can be set.
+//! Tests of fences on stores with coarse record times, and of stores on which none can be set.
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::{Args as _, FromArgMatches as _};
@@ -25,14 +25,14 @@ use testing::proxy::with_record_times;
 /// Seconds to which times are rounded down: more than a fence waits for the clock.
 const UNIT: i64 = 12;
 
-/// The same store, reached as one that shows other record times.
+/// Returns the same store, reached through an endpoint that shows other record times.
 async fn shown_as(served: &Served, time: fn(i64) -> Option<i64>) -> Context {
     let url = with_record_times(&served.context.endpoint, time).await;
     Context::new(&url, "weir-migrations", Output::Table)
 }
 
-/// A store whose record times are rounded down, early in one of these units: the clock passes a fence
-/// long before a record shows it.
+/// Returns a store whose record times are rounded down, early in one of these units: the clock
+/// passes a fence long before a record shows it.
 async fn rounded() -> (Served, Context) {
     let served = serve().await;
     let context = shown_as(&served, |made| Some(made - made % UNIT)).await;
@@ -47,7 +47,8 @@ async fn put(context: &Context, table: &str, key: &str) {
     put.item("p", Sdk::S(key.to_owned())).send().await.unwrap();
 }
 
-/// The records of a table that count for a migration as the function decides it, and as the drain does.
+/// Returns the records of a table that count for a migration, as the function and as the drain
+/// decide.
 async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64) -> [u64; 2] {
     let fence = u64::try_from(since).ok();
     let migration = compile(context, plan, direction).await.unwrap().fenced(fence);
@@ -82,7 +83,7 @@ async fn what_is_written_behind_a_switch_counts_although_record_times_are_rounde
         put(&context, "pets", key).await;
     }
     assert_eq!(counts(&context, &plan, Direction::Reverse, since).await, [3, 3]);
-    // What was measured is what later comparisons of times allow for.
+    // Later comparisons of times allow for the measured lag.
     let behind = behind(&context).await.unwrap();
     assert!((UNIT - 3..=UNIT).contains(&behind), "{behind}");
     assert_eq!(coarseness(&context).await, Ok(PASS_LIMIT));
@@ -127,10 +128,10 @@ async fn markers_of_two_at_the_same_time_are_told_apart_and_leave_one_entry() {
     assert_eq!(entries.len(), 1);
 }
 
-/// What a store shows whose times cannot separate writes.
+/// Record times that cannot separate writes.
 const USELESS: [fn(i64) -> Option<i64>; 2] = [|made| Some(made - made % 1_000_000_000), |_| None];
 
-/// A program that can start no workers.
+/// A program that cannot start workers.
 struct NoWorkers;
 
 #[async_trait::async_trait]
