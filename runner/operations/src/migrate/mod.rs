@@ -15,6 +15,7 @@ mod hooks;
 pub mod local_workers;
 mod plan;
 mod report;
+mod operator;
 mod start;
 mod switch;
 
