@@ -170,8 +170,8 @@ pub enum Cut {
     Whole,
     /// One item for each member of a list.
     Each,
-    /// Pieces of a text, of binary or of a list, of so many bytes at most; a member of a list that
-    /// is larger is a piece of its own. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
+    /// Pieces of a text, of binary, of a list or of a map, of so many bytes at most; a member that is
+    /// larger is a piece of its own. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
     Bytes(usize),
 }
 
