@@ -12,6 +12,7 @@ use crate::migrate::report::backfill;
 use crate::migrate::start::workers;
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, counted, say};
 
 /// What a verb does to a migration; refused where it does nothing.
@@ -93,6 +94,7 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     if !is_already {
         verb_hooks::before(context, "abort", name).await?;
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
+        interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
     // Whoever aborted it may have died here; and a cut-over may have been holding writers up.
     let expect = Expect::phases(&[Phase::Aborted]);

@@ -17,6 +17,7 @@ use crate::migrate::report::status::describe;
 use crate::migrate::report::status_line::line;
 use crate::migrate::start::workers;
 use client::exit::Exit;
+use client::interruption;
 use client::output::say;
 
 /// How often a verb that waits says how far the migration is.
@@ -40,6 +41,7 @@ impl Teller {
     fn tell(&mut self, status: &Value) {
         // What is left is estimated anew all the time; that is no change of the migration.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
+        interruption::reached(line(status));
         if progress != self.said {
             say(&line(status));
             (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);
