@@ -1,5 +1,6 @@
 //! `weir streams`: what is in the streams, and what became of each record.
 
+mod discarded;
 mod explain;
 mod listing;
 mod redrive;
