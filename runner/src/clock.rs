@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::status;
 use client::endpoint;
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, Output};
 use client::running::Look;
 
@@ -139,6 +140,7 @@ fn note_of(waiting: &[(String, u64)]) -> String {
 pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let TtlAction::Sweep = arguments.action;
+    interruption::reached("the store was asked to delete what has expired".to_owned());
     let swept = endpoint::admin(Method::POST, &endpoint, "ttl/sweep", &json!({})).await?;
     let expired = swept.get("expired").cloned().unwrap_or_default();
     output::rows(output, &["expired"], &[vec![expired]]);

@@ -3,6 +3,7 @@
 //! `weir up` writes it to a small file; this module reads that file, so it adds no load to the
 //! system.
 
+mod counts;
 pub(crate) mod hindrance;
 mod settled;
 
@@ -39,7 +40,7 @@ const FILE: &str = "status.json";
 /// Arguments of `weir status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # exit code 3 while records wait\n\n--exit-code: 3 when records wait, a shard is blocked, a mapping has ended or does not run here, or records were lost or were discarded since `weir up` started and not redriven. Functions that accept `not-run-here` and mappings with `Enabled: false` are ignored\n\n\"discarded\" counts a mapping's records: it is on the first row of the mapping and empty (null) on the others, so that sums are right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up since `weir up` began and not redriven, or were lost. A function that accepts `not-run-here` is passed over, and so is a mapping with `Enabled: false`\n\nThe second table counts the records of each mapping since `weir up` began. In JSON these counts are on the first row of a mapping and null on its others, so that a sum is right"
 )]
 pub struct StatusArguments {
     /// Exit with 3 when records wait or were discarded, or a shard is blocked; waits about a second
@@ -196,7 +197,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
         true => settled(&running.directory, output)?,
         false => show(&last(&running.directory)?, output),
     };
-    output::rows(output, &HEADINGS, &shown.rows);
+    shown.write(output);
     let hindrance = hindrance::now(&running.directory);
     for line in shown.remarks.iter().chain(&hindrance) {
         output::say(line);
@@ -268,16 +269,9 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
     }
 }
 
-const HEADINGS: [&str; 8] = [
-    "mapping",
-    "shard",
-    "state",
-    "waiting",
-    "lag ms",
-    "failed attempts",
-    "discarded",
-    "checkpoint",
-];
+/// What is shown of a shard. For programs, the counts of its mapping follow.
+const HEADINGS: [&str; 7] =
+    ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "checkpoint"];
 
 /// The state of an ended mapping and of its shards.
 const ENDED: &str = "ended";
@@ -293,7 +287,10 @@ pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
 
 /// The rows and remarks of a status, and whether all is well: no failure and no waiting record.
 struct Shown {
+    /// One for each shard, with the counts of its mapping behind them.
     rows: Vec<Vec<Value>>,
+    /// The name and the counts of each mapping that has read something.
+    counts: Vec<Vec<Value>>,
     remarks: Vec<String>,
     is_well: bool,
     /// Whether a mapping has not listed its shards yet, as right after its start.
@@ -301,7 +298,7 @@ struct Shown {
 }
 
 fn show(status: &Value, output: Output) -> Shown {
-    let mut shown = Shown { rows: Vec::new(), remarks: Vec::new(), is_well: true, is_early: false };
+    let mut shown = Shown::new();
     for mapping in list(status, "mappings") {
         shown.add(mapping, output);
     }
@@ -346,11 +343,32 @@ struct Lost {
 /// Returns the row of a mapping without shards.
 fn row_without_shards(mapping: &str, state: &str) -> Vec<Value> {
     let mut row = vec![json!(mapping), Value::Null, json!(state)];
-    row.resize(HEADINGS.len(), Value::Null);
+    row.resize(HEADINGS.len() + counts::HEADINGS.len(), Value::Null);
     row
 }
 
 impl Shown {
+    fn new() -> Self {
+        let (rows, counts, remarks) = Default::default();
+        Self { rows, counts, remarks, is_well: true, is_early: false }
+    }
+
+    /// Writes a table of the shards and one of the counts; for programs, rows that have both.
+    fn write(&self, output: Output) {
+        let all: Vec<&str> = HEADINGS.iter().chain(&counts::HEADINGS).copied().collect();
+        if output != Output::Table {
+            return output::rows(output, &all, &self.rows);
+        }
+        // A row has more cells than this table has columns.
+        output::rows(output, &HEADINGS, &self.rows);
+        if !self.counts.is_empty() {
+            output::show("\n");
+            let names: Vec<&str> =
+                HEADINGS.iter().take(1).chain(&counts::HEADINGS).copied().collect();
+            output::rows(output, &names, &self.counts);
+        }
+    }
+
     fn add(&mut self, mapping: &Value, output: Output) {
         let name = mapping.get("mapping").cloned().unwrap_or_default();
         let total = |what: &str| {
@@ -359,14 +377,17 @@ impl Shown {
         };
         let (given_up, gaps) = (total("discarded"), total("gaps"));
         let redriven = total("redriven").min(given_up);
-        // The count is per mapping, so only its first row has it; sums over rows are then right.
-        let mut untold = Some(given_up);
+        let counts = counts::of(mapping);
+        // They are counted for the mapping: on each of its rows, a sum over rows would be wrong.
+        let mut first = Some(counts.clone());
         let shards = list(mapping, "shards");
         let has_ended = mapping.get("ended") == Some(&json!(true));
         if shards.is_empty() {
             let state = if has_ended { ENDED } else { "no shard known yet" };
             self.rows.push(row_without_shards(name.as_str().unwrap_or_default(), state));
         }
+        self.counts.push(std::iter::once(name.clone()).chain(counts).collect());
+        self.remarks.extend(counts::remark(mapping));
         for shard in shards {
             let of = |name: &str| shard.get(name).cloned().unwrap_or_default();
             let mut state = of("state");
@@ -379,16 +400,11 @@ impl Shown {
             if output == Output::Table && state == "done" {
                 continue;
             }
-            self.rows.push(vec![
-                name.clone(),
-                of("id"),
-                state,
-                of("waiting"),
-                of("lag_ms"),
-                of("failed_attempts"),
-                json!(untold.take()),
-                of("checkpoint"),
-            ]);
+            let shard = [of("id"), state, of("waiting"), of("lag_ms"), of("failed_attempts")];
+            let counts = first.take().unwrap_or_else(|| vec![Value::Null; counts::HEADINGS.len()]);
+            let mut row = vec![name.clone()];
+            row.extend(shard.into_iter().chain([of("checkpoint")]).chain(counts));
+            self.rows.push(row);
         }
         let lost = Lost { given_up, redriven, gaps };
         self.remark(mapping, name.as_str().unwrap_or_default(), &lost);
@@ -496,7 +512,8 @@ mod tests {
             let status = status(state, &totals, not_run);
             let shown = show(&status, Output::Json);
             assert_eq!(shown.is_well, is_well, "{status}");
-            assert!(shown.rows.iter().all(|row| row.len() == HEADINGS.len()), "{status}");
+            let columns = HEADINGS.len() + counts::HEADINGS.len();
+            assert!(shown.rows.iter().all(|row| row.len() == columns), "{status}");
             let is_said = said.is_none_or(|said| shown.remarks.iter().any(|it| it.contains(said)));
             assert!(is_said && said.is_some() != shown.remarks.is_empty(), "{:?}", shown.remarks);
         }
@@ -548,25 +565,33 @@ mod tests {
     }
 
     #[test]
-    fn discarded_records_are_counted_once_per_mapping() {
+    fn the_counts_of_a_mapping_are_on_its_first_row() {
         let shard = |state: &str| json!({"id": "s", "state": state, "waiting": 0});
+        let totals = json!({"read": 9, "filtered": 3, "done": 4, "failures": 1, "given_up": 2});
         let status = json!({"mappings": [
             {
-                "mapping": "M", "described": true, "totals": {"discarded": 2},
+                "mapping": "M", "described": true, "totals": totals,
                 "shards": [shard("done"), shard("caught up"), shard("caught up")],
             },
             {"mapping": "N", "described": true, "totals": {}, "shards": [shard("caught up")]},
         ]});
-        let told = |output| {
+        let counts = |output| {
             let rows = show(&status, output).rows;
-            rows.into_iter().map(|row| row[6].clone()).collect::<Vec<_>>()
+            rows.into_iter().map(|row| json!(row[HEADINGS.len()..])).collect::<Vec<_>>()
         };
+        let (first, none) = (json!([9, 3, 4, 1, 2]), json!([null, null, null, null, null]));
+        let zero = json!([0, 0, 0, 0, 0]);
+        let of_table = [first.clone(), none.clone(), zero.clone()];
+        assert_eq!(counts(Output::Table), of_table, "the first that is shown");
+        assert_eq!(counts(Output::Json), [first, none.clone(), none, zero]);
+        let told = show(&status, Output::Table).counts;
         assert_eq!(
-            told(Output::Table),
-            [json!(2), Value::Null, json!(0)],
-            "the first that is shown"
+            told,
+            [
+                [json!("M"), json!(9), json!(3), json!(4), json!(1), json!(2)].to_vec(),
+                [json!("N"), json!(0), json!(0), json!(0), json!(0), json!(0)].to_vec()
+            ]
         );
-        assert_eq!(told(Output::Json), [json!(2), Value::Null, Value::Null, json!(0)]);
     }
 
     #[test]

@@ -207,6 +207,9 @@ pub async fn run(
         allowed: arguments.allowed()?,
     };
     refuse_beside_another()?;
+    for line in unused_options(arguments, &stack) {
+        output::say(&line);
+    }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     // From here on Ctrl-C shuts down in order, even while functions are compiled.
     let mut interrupted = tokio::spawn(interruption::requested());
@@ -221,17 +224,13 @@ pub async fn run(
     // Another `weir up` may have started while functions were compiled.
     let written = refuse_beside_another()
         .and_then(|()| write_running(&system, arguments, template))
-        .and_then(|()| write_environments(&system, arguments));
+        .and_then(|()| write_environments(&system, arguments, template.folder));
     if let Err(error) = written {
         system.shutdown().await;
         return Err(error);
     }
     say_how_to_reach(&system, arguments);
-    output::next(&[
-        ("weir streams explain --last", "why a function ran or did not"),
-        ("weir status", "how far each mapping has got"),
-        ("weir clock advance 26h", "let a day pass"),
-    ]);
+    output::next(next_commands(arguments.store));
     tokio::select! {
         _ = &mut interrupted => {}
         () = status::keep(&system, &arguments.directory) => {}
@@ -251,7 +250,35 @@ pub async fn run(
     ended
 }
 
-/// Shows the environment variables that other tools need.
+/// Returns a line for each option that has no effect on a template.
+fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
+    let has_mapping = stack.mappings.iter().any(|mapping| mapping.enabled);
+    let no_mapping = "the template has no event source mapping that is enabled";
+    let no_function = "the template has no function that runs here";
+    let options = [
+        ("--duplicate-deliveries", arguments.duplicate_deliveries && !has_mapping, no_mapping),
+        ("--chaos", arguments.chaos.is_some() && !has_mapping, no_mapping),
+        ("--invoke-url", arguments.invoke_url.is_some() && stack.functions.is_empty(), no_function),
+    ];
+    let unused = options.into_iter().filter(|(_, is_unused, _)| *is_unused);
+    unused.map(|(name, _, why)| format!("warning: {name} has no effect: {why}")).collect()
+}
+
+/// Returns the commands that a person may want next. Only the local store has a clock to advance.
+fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] {
+    const COMMANDS: [(&str, &str); 3] = [
+        ("weir streams explain --last", "why a function did, or did not, run"),
+        ("weir status", "how far each mapping has got"),
+        ("weir clock advance 26h", "let a day pass"),
+    ];
+    let [on_any_store @ .., _] = &COMMANDS;
+    match store {
+        StoreChoice::Local => &COMMANDS,
+        StoreChoice::Aws => on_any_store,
+    }
+}
+
+/// Says what other tools need in their environment.
 fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
         tracing::info!("running; Ctrl-C ends it. In another terminal:");
@@ -330,9 +357,13 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
 }
 
-/// Writes the variables of each function for `cargo lambda watch --env-file`, if another process
-/// runs the functions.
-fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), String> {
+/// Writes the variables of each function, as `cargo lambda watch --env-file` takes them, when
+/// something else runs the functions.
+fn write_environments(
+    system: &System,
+    arguments: &UpArguments,
+    project: &Path,
+) -> Result<(), String> {
     if arguments.invoke_url.is_none() {
         return Ok(());
     }
@@ -352,10 +383,25 @@ fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), St
             tracing::info!("invoke     {function}, with the variables of {}", path.display());
         }
     }
+    if !of_cargo.is_empty() && !ignores_data(project) {
+        tracing::warn!(
+            "invoke     a `cargo lambda watch` that was started before `weir up` builds again at each write below .weir: add /.weir to `{}`, or start it again now",
+            project.join(".gitignore").display()
+        );
+    }
     Ok(())
 }
 
-/// Writes the addresses of this system for other commands in this folder.
+/// Whether a project's own file keeps what is below `.weir` from watchers. They read these files when
+/// they start, so the one that `weir up` writes there comes too late for a watcher that runs already.
+fn ignores_data(project: &Path) -> bool {
+    [".gitignore", ".ignore"].iter().any(|name| {
+        let text = std::fs::read_to_string(project.join(name)).unwrap_or_default();
+        text.lines().any(|line| line.trim().trim_matches('/') == ".weir")
+    })
+}
+
+/// Says for other commands in this folder where the system can be reached.
 fn write_running(
     system: &System,
     arguments: &UpArguments,
@@ -441,7 +487,54 @@ mod tests {
     }
 
     #[test]
-    fn archived_tables_are_those_of_the_function_with_the_bucket() {
+    fn an_option_without_effect_is_reported() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let whole = read("template.yaml", &text, &Context::default()).unwrap();
+        let bare = Stack { mappings: Vec::new(), functions: Vec::new(), ..whole.clone() };
+        let command = <UpArguments as Args>::augment_args(clap::Command::new("up"));
+        let flags =
+            ["up", "--chaos", "7", "--duplicate-deliveries", "--invoke-url", "http://localhost:9"];
+        let matches = command.try_get_matches_from(flags).unwrap();
+        let arguments = <UpArguments as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
+        assert_eq!(unused_options(&arguments, &whole), Vec::<String>::new());
+        let lines = unused_options(&arguments, &bare);
+        for (line, option) in
+            lines.iter().zip(["--duplicate-deliveries", "--chaos", "--invoke-url"])
+        {
+            assert!(line.starts_with(&format!("warning: {option} has no effect: ")), "{line}");
+        }
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn a_project_may_keep_its_data_from_watchers() {
+        let project = tempfile::tempdir().unwrap();
+        assert!(!ignores_data(project.path()));
+        for (text, is_kept) in [
+            ("/target\n", false),
+            ("/target\n/.weir\n", true),
+            (".weir/\n", true),
+            ("#.weir", false),
+        ] {
+            std::fs::write(project.path().join(".gitignore"), text).unwrap();
+            assert_eq!(ignores_data(project.path()), is_kept, "{text}");
+        }
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/hello-stream");
+        assert!(ignores_data(&example));
+    }
+
+    #[test]
+    fn only_the_local_store_is_offered_a_clock() {
+        let offers = |store| {
+            let of_clock = |(command, _): &&(&str, &str)| command.starts_with("weir clock");
+            next_commands(store).iter().find(of_clock).is_some()
+        };
+        assert!(offers(StoreChoice::Local) && !offers(StoreChoice::Aws));
+    }
+
+    #[test]
+    fn the_tables_that_are_archived_are_those_of_the_function_with_the_bucket() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
         let text = std::fs::read_to_string(path).unwrap();
         let stack = read("template.yaml", &text, &Context::default()).unwrap();

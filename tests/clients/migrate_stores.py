@@ -1,9 +1,12 @@
 """Switches a migration in both directions on several stores during writes, and counts lost writes.
 
-Tested are all available stores: this project's; the same with stream times rounded to the minute;
-MiniStack, if it is installed; and others whose address is in STORES, as in
-STORES="dynamodb-local=http://127.0.0.1:8000". Prints a table at the end. A store passes if no
-acknowledged write is lost, or if `weir migrate` refuses it; the table shows the reason.
+The writers are an application as docs/migration.md wants it: they use examples/migrations/route.py, and
+every tenth key is deleted and inserted again, also where a tombstone stands.
+
+A store is tried if it can be had: this project's; the same whose stream records show times to the
+minute only; MiniStack, if it is installed; any other whose address STORES names, as in
+STORES="dynamodb-local=http://127.0.0.1:8000". Ends with a table. A store passes when no acknowledged
+write is lost, or when `weir migrate` refuses it, which the table shows with the reason.
 """
 
 import http.client
@@ -24,6 +27,9 @@ import boto3
 from botocore.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples" / "migrations"))
+from route import Route, insert  # noqa: E402
+
 PROGRAMS = Path(os.environ.get("PROGRAMS", ROOT / "target" / "debug"))
 PLAN = """migration: move
 kind: restructure
@@ -165,34 +171,41 @@ def ministack(folder):
 class Writer(threading.Thread):
     """Writes to the side that the route names, and keeps acknowledged writes."""
 
+    TABLES = {"source": "cats", "target": "pets"}
+
     def __init__(self, store, number, stop):
         super().__init__(daemon=True)
         self.client, self.number, self.stop = client(store.url), number, stop
-        self.acknowledged, self.switched, self.failure = {}, 0, None
+        self.route = Route(self.client, "move")
+        self.acknowledged, self.switched, self.inserted, self.failure = {}, 0, 0, None
 
     def run(self):
         try:
             count = 0
             while not self.stop.is_set():
-                count += self.write(count)
+                self.write(count)
+                count += 1
                 time.sleep(0.05)
         except Exception as error:
             self.failure = error
 
     def write(self, count):
-        key = {"migration": {"S": "move"}, "entry": {"S": "ROUTE"}}
-        table = "weir-migrations"
-        route = self.client.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
-        side = route["write"]["S"] if route else "source"
-        if side == "none":
-            return 0
-        # Every second write is of an existing key.
+        # Each second write is of a key that stands already.
         key = f"w{self.number}-{count // 2}"
         item = {"p": {"S": key}, "v": {"N": str(count)}}
-        self.client.put_item(TableName="cats" if side == "source" else "pets", Item=item)
+        side = self.route.write()
+        table = self.TABLES[side]
+        if count % 20 == 19:
+            self.client.delete_item(TableName=table, Key={"p": item["p"]})
+            # A switch may come between the two, and the delete then leaves a tombstone on the other side.
+            side = self.route.write()
+            table = self.TABLES[side]
+            self.client.put_item(**insert(table, item, ["p"]))
+            self.inserted += 1
+        else:
+            self.client.put_item(TableName=table, Item=item)
         self.acknowledged[key] = count
         self.switched += side == "target"
-        return 1
 
 
 def weir(store, folder, *arguments):
@@ -268,6 +281,7 @@ def there_and_back(store, folder):
             assert writer.failure is None, writer.failure
         row["writes"] = sum(sum(1 for _ in writer.acknowledged) for writer in writers)
         row["behind the cut-over"] = sum(writer.switched for writer in writers)
+        assert sum(writer.inserted for writer in writers) > 10, "inserts over tombstones are tried"
         assert row["behind the cut-over"] > 50, row
         if code == 4:
             return {**row, "result": words.splitlines()[-1]}

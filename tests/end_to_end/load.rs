@@ -1,10 +1,23 @@
-//! `weir load` against a store: bad lines are reported and put aside, the others are loaded.
+//! `weir load` against a store: bad lines are named and put aside, the others are loaded; a count that
+//! is killed counts each line once when it runs again.
 
 use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::process::{LocalStore, weir};
+use crate::process::{LocalStore, Process, binary, wait_for, weir};
+use crate::wire::Endpoint;
+
+/// Lines that are counted: enough that a count takes some seconds.
+const LINES: u64 = 4_000;
+/// Loads that are ended early: each but the last one by `kill -9`, the last one by Ctrl-C.
+const ENDED_EARLY: u32 = 6;
+/// A load is ended within so many milliseconds after its first line was counted.
+const MOMENTS_MS: u64 = 300;
+const LOAD_MAX: Duration = Duration::from_secs(120);
 
 #[test]
 fn bad_lines_are_put_aside_with_their_reasons() {
@@ -76,4 +89,82 @@ fn bad_lines_are_put_aside_with_their_reasons() {
     );
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("cannot describe table `nothing`"));
+}
+
+fn points(line: u64) -> u64 {
+    line % 12 + 1
+}
+
+/// What the slots of a table count together.
+fn counted(endpoint: &Endpoint) -> u64 {
+    let votes = |slot: &Value| slot["votes"]["N"].as_str()?.parse::<u64>().ok();
+    endpoint.scan("votes").iter().filter_map(votes).sum()
+}
+
+/// Begins a count and ends it at a random moment while it counts. Returns what it printed.
+fn ended_early(folder: &Path, arguments: &[&str], endpoint: &Endpoint, number: u32) -> String {
+    let before = counted(endpoint);
+    let mut command = binary("weir");
+    command.args(arguments).current_dir(folder);
+    let mut load = Process::start(command, folder.join(format!("load-{number}.log")));
+    wait_for("a line to be counted", LOAD_MAX, || {
+        (counted(endpoint) > before || load.has_ended()).then_some(())
+    });
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let moment = u64::from(clock.subsec_micros()) % MOMENTS_MS;
+    println!("load {number} is ended {moment} ms after its first line");
+    thread::sleep(Duration::from_millis(moment));
+    assert!(!load.has_ended(), "it should take longer: {}", load.log());
+    if number + 1 < ENDED_EARLY {
+        load.kill();
+    } else {
+        assert!(!load.interrupt(), "Ctrl-C is no success");
+    }
+    load.log()
+}
+
+#[test]
+fn a_count_that_is_killed_anywhere_counts_each_line_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    store.endpoint.create_table("votes");
+    let url = format!("http://{}", store.endpoint.address());
+    let lines = (1..=LINES).map(|line| format!("poll-{},{line},{}\n", line % 7, points(line)));
+    let csv = format!("poll,voter,points\n{}", lines.collect::<String>());
+    fs::write(folder.path().join("points.csv"), csv).unwrap();
+    let arguments = [
+        "load",
+        "--endpoint",
+        &url,
+        "--table",
+        "votes",
+        "--count-into",
+        "{poll}",
+        "--voter",
+        "voter",
+        "--amount",
+        "points",
+        "--output",
+        "json",
+        "points.csv",
+    ];
+    let all: u64 = (1..=LINES).map(points).sum();
+    let mut said = String::new();
+    for number in 0..ENDED_EARLY {
+        said = ended_early(folder.path(), &arguments, &store.endpoint, number);
+        assert!(counted(&store.endpoint) < all, "each was ended before its last line");
+    }
+    assert!(said.contains("interrupted: ") && said.contains(" loaded"), "how far it got: {said}");
+    assert!(said.contains("a line that was counted is not counted twice"), "how to resume: {said}");
+    // The first run counts what is left, the second one finds nothing to count.
+    for is_first in [true, false] {
+        let loaded = weir(folder.path(), &arguments);
+        let said = String::from_utf8_lossy(&loaded.stderr).into_owned();
+        assert_eq!(loaded.status.code(), Some(0), "{said}");
+        let report: Value = serde_json::from_slice(&loaded.stdout).unwrap();
+        let of = |name: &str| report[name].as_u64().unwrap();
+        assert_eq!(of("loaded") + of("counted_before"), LINES, "{report}");
+        assert!(of("counted_before") > 0 && (of("loaded") > 0) == is_first, "{report}");
+        assert_eq!(counted(&store.endpoint), all);
+    }
 }

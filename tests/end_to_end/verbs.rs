@@ -39,6 +39,7 @@ fn every_verb_works_beside_a_running_system() {
     wait_for("the total", LIMIT, || (!up.store.scan("totals").is_empty()).then_some(()));
 
     streams(&up);
+    filtered_records_are_counted(&up);
     time_and_expiry(&up);
     functions(&up);
     assert_eq!(code(&up, &["status"]), 0);
@@ -122,7 +123,32 @@ fn streams(up: &Up) {
     redrive(up);
 }
 
-/// Redrives a failure object as Lambda writes it, whose record is still in the stream.
+/// Records that a filter drops do not look like records that were delivered.
+fn filtered_records_are_counted(up: &Up) {
+    for year in 2001..=2005 {
+        let item = json!({
+            "year": {"N": year.to_string()}, "title": {"S": "Weir"}, "expires_at": {"N": "1800000000"},
+        });
+        up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
+    }
+    until_worked_off(up);
+    let rows = objects(up, &["status"]);
+    let counts = |mapping: &str| {
+        let of_it = |row: &&Value| row["mapping"] == mapping && !row["read"].is_null();
+        let row = rows.iter().find(of_it).unwrap();
+        ["read", "filtered", "delivered", "failed_invocations", "given_up"]
+            .map(|name| row[name].as_u64().unwrap())
+    };
+    assert_eq!(counts("ArchiveFunctionExpired"), [5, 5, 0, 0, 0], "{rows:?}");
+    assert_eq!(counts("VersionsFunctionChanged"), [5, 0, 5, 0, 0], "{rows:?}");
+    let shown = weir(up.folder.path(), &["status"]);
+    let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+    assert!(text(&shown).contains("\n\nmapping "), "a table of its own: {}", text(&shown));
+    let expected = "ArchiveFunctionExpired: its filter dropped all 5 records that it read, so `";
+    assert!(said.contains(expected), "{said}");
+}
+
+/// A failure object as Lambda writes it, whose record is still in the stream.
 fn redrive(up: &Up) {
     let tail = ["streams", "tail", "votes", "--from", "trim-horizon", "--no-follow"];
     let record = objects(up, &tail).remove(0);
@@ -151,7 +177,10 @@ fn redrive(up: &Up) {
     assert_eq!(dry[0]["outcome"], "not invoked", "{record}");
     let done = objects(up, &["streams", "redrive", path]);
     assert_eq!((&done[0]["outcome"], &done[0]["records"]), (&json!("done"), &json!(1)));
-    // Repeating it is idempotent: the total has seen that slot already.
+    let since = weir(up.folder.path(), &["streams", "redrive", "--since", "10m"]);
+    let said = String::from_utf8_lossy(&since.stderr).into_owned();
+    assert!(since.status.success() && said.contains("no failure object is left"), "{said}");
+    // Once more is the same: the total has seen that slot already.
     assert_eq!(up.store.scan("totals")[0]["total"]["N"], "1");
 }
 

@@ -233,6 +233,27 @@ class Expansion(unittest.TestCase):
             self.assert_kept(name)
             self.assertEqual(table["DeletionProtectionEnabled"]["Fn::If"][0], "IsProd")
 
+    def test_a_key_of_the_customer_encrypts_all_data_and_every_function_may_use_it(self):
+        key, none = {"Ref": "KmsKeyArn"}, {"Ref": "AWS::NoValue"}
+        with_key = lambda value: {"Fn::If": ["HasKmsKey", value, none]}
+        for name, table in self.of_type("AWS::DynamoDB::Table").items():
+            self.assertEqual(table["SSESpecification"]["SSEType"], with_key("KMS"), name)
+            self.assertEqual(table["SSESpecification"]["KMSMasterKeyId"], with_key(key), name)
+        for name, bucket in self.of_type("AWS::S3::Bucket").items():
+            [rule] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+            default = rule["ServerSideEncryptionByDefault"]
+            self.assertEqual(default["SSEAlgorithm"], {"Fn::If": ["HasKmsKey", "aws:kms", "AES256"]}, name)
+            self.assertEqual(default["KMSMasterKeyID"], with_key(key), name)
+        policy = self.resources["KeyPolicy"]
+        self.assertEqual(policy["Condition"], "HasKmsKey")
+        roles = {role_of(self.template, function) for function in self.functions()}
+        self.assertEqual({role["Ref"] for role in policy["Properties"]["Roles"]}, roles)
+        [statement] = policy["Properties"]["PolicyDocument"]["Statement"]
+        self.assertEqual(statement["Resource"], key)
+        self.assertEqual(set(statement["Action"]), {"kms:Decrypt", "kms:GenerateDataKey"})
+        services = [self.names.text(service) for service in statement["Condition"]["StringEquals"]["kms:ViaService"]]
+        self.assertEqual(services, ["dynamodb.us-east-1.amazonaws.com", "s3.us-east-1.amazonaws.com"])
+
     def test_the_dashboard_is_json_and_names_every_function(self):
         [dashboard] = self.of_type("AWS::CloudWatch::Dashboard").values()
         body = dashboard["DashboardBody"]["Fn::Sub"]

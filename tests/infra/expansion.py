@@ -56,7 +56,7 @@ class Names:
         self.resources = template["Resources"]
         self.parameters = {name: p.get("Default") for name, p in template.get("Parameters", {}).items()}
         self.parameters |= parameters or {}
-        self.pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::StackName": "weir"}
+        self.pseudo = {"AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "AWS::Partition": "aws", "AWS::StackName": "weir", "AWS::URLSuffix": "amazonaws.com"}
 
     def text(self, value):
         """Returns a string with every intrinsic function replaced."""

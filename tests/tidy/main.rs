@@ -15,6 +15,7 @@ mod circles;
 mod dependencies;
 mod folders;
 mod imports;
+mod interruptions;
 mod links;
 mod listeners;
 mod names;

@@ -23,7 +23,7 @@ pub struct JournalLine {
     pub why: String,
     /// The time in seconds since 1970, by the store's clock.
     pub at: i64,
-    /// The user at the command line.
+    /// The user and the machine of the command, such as `ada@build-7`.
     pub by: String,
 }
 

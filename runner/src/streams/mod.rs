@@ -1,5 +1,6 @@
 //! `weir streams`: shows streams and explains what happened to each record.
 
+mod discarded;
 mod explain;
 mod listing;
 mod redrive;

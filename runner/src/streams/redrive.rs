@@ -12,8 +12,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::redrives::{self, Redrive};
+use super::{discarded, since};
 use client::endpoint;
 use client::exit::Exit;
+use client::interruption;
 use client::invocation::invoke;
 use client::output::{self, Output};
 use client::running::Running;
@@ -28,15 +30,20 @@ const PAGES_MAX: usize = 1_000;
 /// records.
 const EMPTY_PAGES_MAX: usize = 50;
 
-/// Arguments of `weir streams redrive`.
+/// Which failure objects.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n\nExit codes: 0 the function processed all records, 1 it failed, 4 the stream no longer has the records"
+    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n  weir streams redrive --since 14:05        # every failure object since then, oldest first\n\nExit codes: 0 the function has done all records, 1 it has not, 4 the records are no longer there"
 )]
 pub struct RedriveArguments {
     /// The key in a bucket, s3://BUCKET/KEY, or a file
-    pub object: String,
-    /// Show the records without invoking the function
+    #[arg(required_unless_present = "since", conflicts_with = "since")]
+    pub object: Option<String>,
+    /// Every failure object that the `weir up` of this folder wrote since then and that was not
+    /// redriven: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Show what would be delivered, and invoke nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -47,44 +54,105 @@ struct Records {
     sequences: Vec<SequenceNumber>,
 }
 
+const HEADINGS: [&str; 7] =
+    ["function", "records", "first", "last", "outcome", "to retry", "object"];
+
 pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<Exit, String> {
     let running = Running::read()?;
-    let text = read_object(&running, &arguments.object).await?;
+    let objects = match (&arguments.object, &arguments.since) {
+        (Some(object), _) => vec![object.clone()],
+        (None, since) => since_then(&running, since.as_deref().unwrap_or_default()).await?,
+    };
+    let (mut rows, mut exit) = (Vec::new(), Exit::Done);
+    for object in &objects {
+        let (row, ended) = match redrive(&running, object, arguments.dry_run).await {
+            Ok(redriven) => redriven,
+            // Of several, the others are redriven all the same.
+            Err(reason) if arguments.since.is_none() => return Err(reason),
+            Err(reason) => {
+                output::say(&format!("error: {reason}"));
+                (None, Exit::Failed)
+            }
+        };
+        rows.extend(row);
+        // A failure says more than what cannot be redriven any more.
+        exit = if exit == Exit::Failed { exit } else { worse(exit, ended) };
+        interruption::reached(format!("{} of {} objects redriven", rows.len(), objects.len()));
+    }
+    if !rows.is_empty() || arguments.since.is_some() {
+        output::rows(output, &HEADINGS, &rows);
+    }
+    Ok(exit)
+}
+
+fn worse(before: Exit, now: Exit) -> Exit {
+    if now == Exit::Done { before } else { now }
+}
+
+/// The failure objects since a moment whose records were not all redriven and done.
+async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, String> {
+    let seconds = since::read(since, now_ms(running).await.div_euclid(1_000));
+    let seconds = seconds.map_err(|error| error.to_string())?;
+    let found = discarded::since(&running.directory, seconds.saturating_mul(1_000));
+    let found = found.map_err(|error| error.to_string())?;
+    if found.done > 0 {
+        let objects = output::counted(found.done, "object was", "objects were");
+        output::say(&format!("{objects} redriven and done before"));
+    }
+    if found.without_object > 0 {
+        let batches = output::counted(found.without_object, "batch has", "batches have");
+        output::say(&format!(
+            "{batches} no failure object: the mapping has no `OnFailure` destination, so the records are in the stream alone"
+        ));
+    }
+    if found.objects.is_empty() {
+        output::say("no failure object is left to redrive");
+    }
+    Ok(found.objects)
+}
+
+/// Invokes a function with the records of one failure object; returns its row, none for a refusal.
+async fn redrive(
+    running: &Running,
+    object: &str,
+    dry_run: bool,
+) -> Result<(Option<Vec<Value>>, Exit), String> {
+    let text = read_object(running, object).await?;
     let document: Value = serde_json::from_slice(&text)
-        .map_err(|error| format!("`{}` is not a failure object: {error}", arguments.object))?;
+        .map_err(|error| format!("`{object}` is no failure object: {error}"))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
-        .ok_or_else(|| {
-            format!("`{}` is not a failure object: it names no function", arguments.object)
-        })?;
-    let mapping = Mapping::of(&running, &document);
+        .ok_or_else(|| format!("`{object}` is no failure object: it names no function"))?;
+    let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => Ok(of_payload(payload)?),
-        None => from_stream(&running, &document, mapping.as_ref()).await?,
+        None => from_stream(running, &document, mapping.as_ref()).await?,
     };
     let records = match records {
         Ok(records) => records,
         Err(reason) => {
-            output::say(&format!("refused: {reason}, and the object has no payload"));
-            return Ok(Exit::Refused);
+            output::say(&format!("refused: `{object}`: {reason}, and the object has no payload"));
+            return Ok((None, Exit::Refused));
         }
     };
     let span = |place: Option<&SequenceNumber>| json!(place.map(SequenceNumber::as_str));
     let (first, last) = (span(records.sequences.first()), span(records.sequences.last()));
     let count = records.sequences.len();
-    let headings = ["function", "records", "first", "last", "outcome", "to retry"];
     let row = |outcome: &str, retry: Value| {
-        vec![json!(function), json!(count), first.clone(), last.clone(), json!(outcome), retry]
+        let [object, function, count] = [json!(object), json!(function), json!(count)];
+        Some(vec![function, count, first.clone(), last.clone(), json!(outcome), retry, object])
     };
-    if arguments.dry_run {
-        output::rows(output, &headings, &[row("not invoked", Value::Null)]);
-        return Ok(Exit::Done);
+    if dry_run {
+        return Ok((row("not invoked", Value::Null), Exit::Done));
     }
     let name = running.function(&function)?;
-    let invoked = invoke(&running, name, records.event).await?;
+    interruption::reached(format!(
+        "`{name}` was invoked with {count} records and has not answered"
+    ));
+    let invoked = invoke(running, name, records.event).await?;
     let places: Vec<&SequenceNumber> = records.sequences.iter().collect();
     let (outcome, done) = if invoked.failed {
         ("failed".to_owned(), 0)
@@ -99,14 +167,13 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     };
     let retry = span(records.sequences.get(done));
     let exit = if outcome == "done" { Exit::Done } else { Exit::Failed };
-    note(&running, &document, &function, &records.sequences, done).await;
-    output::rows(output, &headings, &[row(&outcome, retry)]);
+    note(running, &document, &function, &records.sequences, done).await;
     if exit != Exit::Done {
         output::say(&String::from_utf8_lossy(&invoked.body));
         let logs = format!("weir logs {name} --request {}", invoked.request_id);
         output::next(&[(&logs, "the function's log")]);
     }
-    Ok(exit)
+    Ok((row(&outcome, retry), exit))
 }
 
 /// Returns the store's time in milliseconds, like all times in the journal; on AWS this machine's.
@@ -223,6 +290,7 @@ async fn from_stream(
         empty = if page.is_empty() { empty + 1 } else { 0 };
         let is_behind = page.last().is_some_and(|record| record.sequence >= end);
         records.extend(page.into_iter().filter(|record| record.sequence <= end));
+        interruption::reached(format!("{} records read again, none delivered yet", records.len()));
         if is_behind || empty >= EMPTY_PAGES_MAX {
             break;
         }

@@ -45,6 +45,36 @@ impl Redrive {
     }
 }
 
+/// A batch that a mapping gave up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch<'b> {
+    pub(super) function: &'b str,
+    pub(super) stream: &'b str,
+    pub(super) shard: &'b str,
+    /// When it was given up, in milliseconds since 1970.
+    pub(super) at_ms: i64,
+    pub(super) first: &'b str,
+    pub(super) last: &'b str,
+}
+
+/// Returns how many records of a batch were redriven after it was given up, and done.
+pub(super) fn done_of(redrives: &[Redrive], batch: Batch<'_>) -> usize {
+    let Batch { function, stream, shard, at_ms, first, last } = batch;
+    // Numbers of several shards interleave.
+    let of_it = redrives
+        .iter()
+        .filter(|redrive| redrive.shard.as_deref() == Some(shard) && redrive.at_ms >= at_ms);
+    let done: BTreeSet<&str> = of_it
+        .flat_map(|redrive| {
+            redrive.sequences.iter().map(String::as_str).filter(|sequence| {
+                redrive.has_done(function, stream, sequence) == Some(true)
+                    && is_between(sequence, first, last)
+            })
+        })
+        .collect();
+    done.len()
+}
+
 fn paths(directory: &Path) -> [PathBuf; 2] {
     ["redrives.old.ndjson", "redrives.ndjson"].map(|name| directory.join(name))
 }
@@ -96,21 +126,12 @@ pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
             }
             Entry::GaveUp { mapping, shard, at_ms, first, last, count, .. } => {
                 let Some((function, stream)) = facts.get(&mapping) else { continue };
-                // Sequence numbers of several shards interleave.
-                let of_it = redrives.iter().filter(|redrive| {
-                    redrive.shard.as_ref() == Some(&shard) && redrive.at_ms >= at_ms
-                });
-                let done: BTreeSet<&str> = of_it
-                    .flat_map(|redrive| {
-                        redrive.sequences.iter().map(String::as_str).filter(|sequence| {
-                            redrive.has_done(function, stream, sequence) == Some(true)
-                                && is_between(sequence, &first, &last)
-                        })
-                    })
-                    .collect();
+                let (shard, first, last) = (shard.as_str(), first.as_str(), last.as_str());
+                let done =
+                    done_of(&redrives, Batch { function, stream, shard, at_ms, first, last });
                 let own: &mut Redriven = mappings.entry(mapping).or_default();
                 own.given_up += count as u64;
-                own.done += done.len().min(count) as u64;
+                own.done += done.min(count) as u64;
             }
             _ => {}
         }

@@ -175,7 +175,9 @@ impl Split {
             let Some(part) = self.parts.get(number) else { continue };
             let path = part.path.join(".");
             let value = part.joined(pieces).ok_or_else(|| {
-                format!("the pieces of `{path}` are not all texts, all binary or all lists")
+                format!(
+                    "the pieces of `{path}` are not all texts, all binary, all lists or all maps without a name in common"
+                )
             })?;
             put(&mut document, &part.path, value)
                 .map_err(|reason| format!("`{path}` has parts, but {reason}"))?;
@@ -313,6 +315,7 @@ impl Part {
         match (self.cut, value) {
             (Cut::Whole, _) => true,
             (Cut::Each | Cut::Bytes(_), AttributeValue::L(members)) => !members.is_empty(),
+            (Cut::Bytes(_), AttributeValue::M(members)) => !members.is_empty(),
             (Cut::Bytes(_), AttributeValue::S(text)) => !text.is_empty(),
             (Cut::Bytes(_), AttributeValue::B(bytes)) => !bytes.is_empty(),
             _ => false,
@@ -338,6 +341,13 @@ impl Part {
                 // guide, "Item sizes and formats".
                 let size = |member: &AttributeValue| member.size() + 1;
                 runs(members, size, most).map(AttributeValue::L).collect()
+            }
+            (Cut::Bytes(most), AttributeValue::M(members)) => {
+                // Its name counts too.
+                let size =
+                    |(name, member): &(String, AttributeValue)| name.len() + member.size() + 1;
+                let maps = runs(members.into_iter().collect(), size, most);
+                maps.map(|run| AttributeValue::M(run.into_iter().collect())).collect()
             }
             (Cut::Bytes(most), AttributeValue::S(text)) => {
                 let texts = runs(text.chars().collect(), |c: &char| c.len_utf8(), most);
@@ -365,6 +375,13 @@ impl Part {
                         (AttributeValue::S(all), AttributeValue::S(more)) => all.push_str(&more),
                         (AttributeValue::B(all), AttributeValue::B(more)) => all.extend(more),
                         (AttributeValue::L(all), AttributeValue::L(more)) => all.extend(more),
+                        (AttributeValue::M(all), AttributeValue::M(more)) => {
+                            for (name, value) in more {
+                                if all.insert(name, value).is_some() {
+                                    return None;
+                                }
+                            }
+                        }
                         _ => return None,
                     }
                 }
@@ -374,7 +391,7 @@ impl Part {
     }
 }
 
-/// Cuts a list into runs of at most `most` bytes. A larger member is a run by itself.
+/// Cuts members into runs of at most `most` bytes; a member that is larger is a run of its own.
 fn runs<T>(
     members: Vec<T>,
     size: impl Fn(&T) -> usize,
@@ -430,6 +447,7 @@ fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<()
     let is_empty = match members.get(last) {
         None => true,
         Some(AttributeValue::L(members)) => members.is_empty(),
+        Some(AttributeValue::M(members)) => members.is_empty(),
         Some(AttributeValue::S(text)) => text.is_empty(),
         Some(AttributeValue::B(bytes)) => bytes.is_empty(),
         Some(_) => false,

@@ -24,13 +24,14 @@ thread_local! {
     ));
 }
 
-const PARTS: [(&str, &str, Cut); 6] = [
+const PARTS: [(&str, &str, Cut); 7] = [
     ("director", "info.director", Cut::Whole),
     ("actor", "info.actors", Cut::Each),
     ("actors", "info.also.actors", Cut::Each),
     ("text", "text", Cut::Bytes(1_000)),
     ("picture", "info.picture", Cut::Bytes(1_000)),
     ("notes", "notes", Cut::Bytes(1_000)),
+    ("words", "info.words", Cut::Bytes(1_000)),
 ];
 
 fn schema(partition: &str, sort: Option<&str>) -> KeySchema {
@@ -76,6 +77,10 @@ fn compile(plan: &Plan, direction: Direction) -> Result<Migration, Vec<PlanError
     Migration::compile(plan, direction, &schemas)
 }
 
+fn long_text() -> impl Strategy<Value = AttributeValue> {
+    "[aß]{0,700}".prop_map(AttributeValue::S)
+}
+
 fn value() -> impl Strategy<Value = AttributeValue> {
     let leaf = prop_oneof![
         4 => "[a-zäß€😀]{0,8}".prop_map(AttributeValue::S),
@@ -87,6 +92,7 @@ fn value() -> impl Strategy<Value = AttributeValue> {
         1 => any::<bool>().prop_map(AttributeValue::Bool),
         1 => Just(AttributeValue::Null),
         1 => prop::collection::btree_set("[a-z]{1,3}", 1..4).prop_map(AttributeValue::Ss),
+        1 => prop::collection::btree_map("[a-z]{1,3}", long_text(), 1..5).prop_map(AttributeValue::M),
     ];
     leaf.prop_recursive(2, 24, 6, |inner| {
         prop_oneof![
@@ -106,7 +112,7 @@ fn map(names: &'static [&'static str]) -> impl Strategy<Value = BTreeMap<String,
 
 /// Returns the attributes of a document without its key: those that are parts, of any type, and others.
 fn content() -> impl Strategy<Value = Item> {
-    let info = map(&["director", "actors", "picture", "also", "year"]);
+    let info = map(&["director", "actors", "picture", "words", "also", "year"]);
     let also = prop::option::of(map(&["actors", "of"]));
     let rest = map(&["text", "notes", "info", "title", "director", "actors"]);
     (rest, prop::option::weighted(0.8, (info, also))).prop_map(|(rest, info)| {

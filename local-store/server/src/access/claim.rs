@@ -93,7 +93,9 @@ pub(super) fn read(head: &Parts) -> Result<Claim, ApiError> {
 fn from_header(head: &Parts, text: &str) -> Result<Claim, ApiError> {
     let (algorithm, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text, ""));
     let part = |name: &str| {
-        let mut parts = rest.split(',').filter_map(|part| part.trim().split_once('='));
+        // Commas, blanks or both stand between the parts.
+        let parts = rest.split(|c: char| c == ',' || c.is_whitespace());
+        let mut parts = parts.filter_map(|part| part.split_once('='));
         parts.find(|(found, value)| *found == name && !value.is_empty()).map(|(_, value)| value)
     };
     let date = header(head, "x-amz-date").and_then(parse_date);

@@ -21,12 +21,12 @@ const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials, also for streams.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that determine what a request does. They must be signed if present.
-const MUST_BE_SIGNED: [(&str, &str); 4] = [
+/// Headers that decide what a request does: they must be signed when they are there. `Content-Encoding`
+/// need not be: the body is signed as it is sent.
+const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),
     ("x-amz-date", "X-Amz-Date"),
     ("x-amz-content-sha256", "X-Amz-Content-Sha256"),
-    ("content-encoding", "Content-Encoding"),
 ];
 const MISMATCH: &str = "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.";
 
@@ -47,10 +47,10 @@ pub(crate) fn verify(
     shown: Option<Timestamp>,
 ) -> Result<(), ApiError> {
     let claim = claim::read(head)?;
-    check_signed_headers(head, &claim)?;
-    check_scope(&claim)?;
     let is_as_shown = || shown.is_some_and(|shown| check_time(&claim, shown).is_ok());
     check_time(&claim, now).or_else(|late| if is_as_shown() { Ok(()) } else { Err(late) })?;
+    check_signed_headers(head, &claim)?;
+    check_scope(&claim)?;
     let secret = keys.secret(&claim.access_key).filter(|_| !claim.has_session_token);
     let secret = secret.ok_or_else(ApiError::unrecognized_client)?;
     let payload_hash = sha256_text(body);

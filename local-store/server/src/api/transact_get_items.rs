@@ -55,7 +55,7 @@ pub(super) async fn transact_get_items(
 
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
-    constrain_operations(&mut constraints, operations.as_ref().map(Vec::len));
+    constrain_operations(&mut constraints, operations.as_ref().map(Vec::len), "TransactGetItem");
     for (number, get) in (1..).zip(&gets) {
         let at = format!("transactItems.{number}.member.get");
         constraints.required(&at, get.is_some());

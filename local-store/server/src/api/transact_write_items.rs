@@ -101,7 +101,7 @@ pub(super) async fn transact_write_items(
     }
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    constrain_operations(&mut constraints, members.as_ref().map(Vec::len));
+    constrain_operations(&mut constraints, members.as_ref().map(Vec::len), "TransactWriteItem");
     for (number, member) in (1..).zip(&operations) {
         member.iter().for_each(|operation| constrain(&mut constraints, number, operation));
     }
@@ -196,12 +196,21 @@ pub(crate) async fn admit<'w>(
     }
 }
 
-/// Checks that the list has 1 to 100 operations.
-pub(crate) fn constrain_operations(constraints: &mut Constraints, count: Option<usize>) {
+/// A list of 1 to 100 operations. `kind` is what the service's texts call one of them; this store
+/// quotes no more of it.
+pub(crate) fn constrain_operations(
+    constraints: &mut Constraints,
+    count: Option<usize>,
+    kind: &str,
+) {
     constraints.required("transactItems", count.is_some());
     if let Some(count) = count {
         constraints.length_at_least("transactItems", &"[]", count, 1);
-        constraints.list_at_most("TransactItems", count, TRANSACTION_OPERATIONS_MAX);
+        if count > TRANSACTION_OPERATIONS_MAX {
+            let shown = format!("[{}]", vec![kind; count].join(", "));
+            let max = TRANSACTION_OPERATIONS_MAX;
+            constraints.length_at_most("transactItems", &shown, count, max);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Compressed bodies: gzip in requests, gzip and deflate in responses, with bounds.
+//! Compressed bodies: gzip and deflate, in requests and answers, with bounds.
 //!
 //! Source: RFC 9110, "Content Codings". Which of several codings the service prefers, and from which
 //! size on, follows the test suite of Scylla's Alternator.
@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
@@ -18,9 +18,9 @@ const COMPRESSED_BYTES_MIN: usize = 4096;
 /// The reason why a body cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodingError {
-    /// The coding is not gzip.
+    /// The coding is neither gzip nor deflate.
     Unknown,
-    /// The body is not valid or not complete gzip.
+    /// It is not what its coding says, or not all of it.
     Damaged,
     /// The decompressed body is larger than a request may be.
     TooLarge,
@@ -31,6 +31,8 @@ pub(super) enum CodingError {
 pub(super) enum Coding {
     Identity,
     Gzip,
+    /// A zlib stream, as RFC 9110 has it.
+    Deflate,
     Unknown,
 }
 
@@ -42,6 +44,7 @@ impl Coding {
             (None, _) => Self::Identity,
             (Some(coding), None) => match coding.as_bytes().trim_ascii() {
                 b"gzip" | b"x-gzip" => Self::Gzip,
+                b"deflate" => Self::Deflate,
                 b"" | b"identity" => Self::Identity,
                 _ => Self::Unknown,
             },
@@ -54,21 +57,24 @@ impl Coding {
         match self {
             Self::Identity => Ok(body),
             Self::Unknown => Err(CodingError::Unknown),
-            Self::Gzip => {
-                let mut unpacked = Vec::new();
-                let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-                let read = MultiGzDecoder::new(&*body).take(limit).read_to_end(&mut unpacked);
-                match read {
-                    Ok(count) if count > max => Err(CodingError::TooLarge),
-                    Ok(_) => Ok(Bytes::from(unpacked)),
-                    Err(_) => Err(CodingError::Damaged),
-                }
-            }
+            Self::Gzip => unpack(MultiGzDecoder::new(&*body), max),
+            Self::Deflate => unpack(ZlibDecoder::new(&*body), max),
         }
     }
 }
 
-/// The coding of a response.
+/// Reads all that a decoder gives; never more than `max` bytes of it.
+fn unpack(decoder: impl Read, max: usize) -> Result<Bytes, CodingError> {
+    let mut unpacked = Vec::new();
+    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    match decoder.take(limit).read_to_end(&mut unpacked) {
+        Ok(count) if count > max => Err(CodingError::TooLarge),
+        Ok(_) => Ok(Bytes::from(unpacked)),
+        Err(_) => Err(CodingError::Damaged),
+    }
+}
+
+/// How an answer is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Gzip,
@@ -110,8 +116,8 @@ pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u
     if body.len() < COMPRESSED_BYTES_MIN {
         return None;
     }
-    // Of several headers the service uses the last one.
-    let accepted = request.get_all(ACCEPT_ENCODING).iter().next_back()?.to_str().ok()?;
+    // Of several headers the service looks at the first one.
+    let accepted = request.get(ACCEPT_ENCODING)?.to_str().ok()?;
     let packing = best_packing(accepted)?;
     // Writing into memory does not fail; if it did, the body would be sent uncompressed.
     Some((packing, packing.pack(body).ok()?))
@@ -139,14 +145,13 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1.
+/// A coding's name and its quality from 0 to 1; one that cannot be read counts as 1. The service takes
+/// what is behind the first `q=`: a blank before the sign hides it, and so `nq=` has it too.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
-    let quality = parameters.split(';').find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        (name.trim() == "q").then(|| value.trim())
-    });
-    let quality = quality.and_then(|text| text.parse().ok()).filter(|q: &f32| q.is_finite());
+    let quality = parameters.split_once("q=").and_then(|(_, rest)| rest.split(';').next());
+    let quality =
+        quality.map(str::trim).and_then(|text| text.parse().ok()).filter(|q: &f32| q.is_finite());
     (name.trim(), quality.unwrap_or(1.0).clamp(0.0, 1.0))
 }
 
@@ -170,6 +175,7 @@ mod tests {
     fn codings_are_recognised() {
         for (value, coding) in [
             ("gzip", Coding::Gzip),
+            ("deflate", Coding::Deflate),
             ("identity", Coding::Identity),
             ("br", Coding::Unknown),
             ("gzip, gzip", Coding::Unknown),
@@ -195,6 +201,16 @@ mod tests {
         ] {
             assert_eq!(Coding::Gzip.decode(body, max), outcome);
         }
+        let zlib = Bytes::from(Packing::Deflate.pack(b"{\"a\":1}").unwrap());
+        for (body, max, outcome) in [
+            (zlib.clone(), 7, Ok(Bytes::from_static(b"{\"a\":1}"))),
+            (zlib.clone(), 6, Err(CodingError::TooLarge)),
+            (zlib.slice(..zlib.len() - 1), 100, Err(CodingError::Damaged)),
+            (Bytes::from_static(b"{}"), 10, Err(CodingError::Damaged)),
+            (Bytes::new(), 10, Err(CodingError::Damaged)),
+        ] {
+            assert_eq!(Coding::Deflate.decode(body, max), outcome);
+        }
         assert_eq!(Coding::Unknown.decode(Bytes::new(), 1), Err(CodingError::Unknown));
     }
 
@@ -206,14 +222,16 @@ mod tests {
         assert_eq!(Coding::Gzip.decode(Bytes::from(packed), body.len()).unwrap(), body);
         let deflate = encode(&headers(ACCEPT_ENCODING, "deflate"), &body);
         let (Packing::Deflate, packed) = deflate.unwrap() else { panic!("not deflate") };
-        let mut unpacked = Vec::new();
-        flate2::read::ZlibDecoder::new(&*packed).read_to_end(&mut unpacked).unwrap();
-        assert_eq!(unpacked, body);
+        assert_eq!(Coding::Deflate.decode(Bytes::from(packed), body.len()).unwrap(), body);
         assert_eq!(encode(&headers(ACCEPT_ENCODING, "identity"), &body), None);
         assert_eq!(encode(&headers(ACCEPT_ENCODING, "gzip"), body.get(1..).unwrap()), None);
-        let mut twice = headers(ACCEPT_ENCODING, "gzip");
-        twice.append(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        assert_eq!(encode(&twice, &body), None);
+        for (lines, is_packed) in [(["gzip", "identity"], true), (["identity", "gzip"], false)] {
+            let mut twice = HeaderMap::new();
+            for line in lines {
+                twice.append(ACCEPT_ENCODING, HeaderValue::from_static(line));
+            }
+            assert_eq!(encode(&twice, &body).is_some(), is_packed, "{twice:?}");
+        }
     }
 
     #[test]
@@ -233,6 +251,13 @@ mod tests {
             ("*, gzip;q=0.5", deflate),
             ("*;q=0.5,identity", gzip),
             ("deflate;q=0.5, gzip;q=0.2", deflate),
+            ("deflate;q=0.5, gzip;q=1;q=0.2", gzip),
+            ("gzip;q= 0;q=1", None),
+            ("gzip;q =0;q=1", gzip),
+            ("gzip; q=0;q=1", None),
+            ("gzip;nq=0;q=1", None),
+            ("gzip ;q=0", None),
+            ("deflate;q=0.5,gzip;q=0. x", gzip),
             ("deflate;q=0.5,gzip;q=0.", deflate),
             ("deflate;q=0.5,gzip;q=0.x", gzip),
             ("deflate;q=2,gzip", deflate),

@@ -39,7 +39,9 @@ use node::clock::wall_clock;
 
 /// The maximum size of a body in bytes: the service's maximum, and some room for JSON's own characters.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
-/// The time that a client has to send a request's body.
+/// Bytes of a request's headers, as the service limits them.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -157,6 +159,12 @@ impl Routes {
             let text = NOT_AN_API_REQUEST.to_owned();
             return text_response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text);
         }
+        if header_bytes(&head) > HEADER_BYTES_MAX {
+            let text = format!(
+                "the request's headers are larger than {HEADER_BYTES_MAX} bytes; send fewer or shorter ones"
+            );
+            return text_response(StatusCode::BAD_REQUEST, TEXT_CONTENT_TYPE, text);
+        }
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
         let answer = match read_body(body, memory.is_some()).await {
             Ok(body) => match self.open_body(&head, coding, body, progress) {
@@ -218,7 +226,7 @@ impl Routes {
                 ApiError::serialization("The request's body is not what its Content-Encoding says")
             }
             CodingError::Unknown => ApiError::serialization(
-                "The request's Content-Encoding is not supported; gzip and identity are",
+                "The request's Content-Encoding is not supported; gzip, deflate and identity are",
             ),
         })?;
         Ok((store, body))
@@ -229,14 +237,19 @@ impl Routes {
     async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
-        // A decompressed body may also reach the maximum.
-        let bytes = if coding == Coding::Gzip { max } else { sent };
+        // What is packed may become as long as is allowed, too.
+        let bytes = if coding == Coding::Identity { sent } else { max };
         if bytes <= SMALL_BODY_BYTES {
             return None;
         }
         let pieces = u32::try_from(bytes.div_ceil(SMALL_BODY_BYTES)).unwrap_or(LARGE_BODY_PIECES);
         self.body_memory.acquire_many(pieces).await.ok()
     }
+}
+
+/// The size of a request's header lines as they were sent, with `: ` and the end of each line.
+fn header_bytes(head: &Parts) -> usize {
+    head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
 fn timestamp(time: EpochMillis) -> Option<Timestamp> {

@@ -17,6 +17,7 @@ use super::source::{Part, Source};
 use super::store_for;
 use client::endpoint;
 use client::exit::Exit;
+use client::interruption;
 use client::running::Look;
 
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
@@ -83,7 +84,9 @@ pub(super) async fn check(
     let is_named = table.is_some();
     let tables = tables_to_check(&found, table, &url).await?;
     let mut code = Exit::Done;
-    for table in tables {
+    let number = tables.len();
+    for (done, table) in tables.into_iter().enumerate() {
+        interruption::reached(format!("{done} of {number} tables checked, `{table}` is next"));
         let grace_ms = i64::from(grace) * 1000;
         let before = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
         let archives = names(&found, &table).await?;

@@ -27,6 +27,7 @@ use super::table_argument::{NamedTable, OneOfAll};
 use crate::item_key;
 use client::endpoint;
 use client::exit::Exit;
+use client::interruption;
 use client::invocation::invoke;
 use client::output::{counted, say};
 use client::running::Running;
@@ -273,6 +274,10 @@ impl Subject {
                 }
             }
             meant.objects += usize::from(holds);
+            interruption::reached(format!(
+                "{} that meet the condition found, nothing erased",
+                counted(events.len(), "row", "rows")
+            ));
         }
         meant.rows = events.len();
         Ok(meant)
@@ -412,6 +417,7 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
 pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let running = Running::read()?;
     let function = running.function(FUNCTION)?;
+    interruption::reached(format!("`{function}` was invoked and has not answered"));
     let invoked = invoke(&running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {

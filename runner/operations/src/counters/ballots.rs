@@ -29,6 +29,7 @@ use rules::versions::edition::Digest;
 use super::Place;
 use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::contention::{Attempts, is_contended};
+use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
 
@@ -381,6 +382,10 @@ impl Ballots<'_> {
             }
             let may_repair = repair && !recount.is_unrepairable;
             let repaired = may_repair && self.repair(&counter, &seen).await?;
+            let drifted = recount.drifted.len() + 1;
+            interruption::reached(format!(
+                "{drifted} counters that differ found, up to `{counter}`"
+            ));
             let Seen { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
@@ -427,8 +432,11 @@ impl Ballots<'_> {
     async fn scan(&self, table: &str, mut visit: impl FnMut(Item)) -> Result<(), String> {
         let scan = self.place.client.scan().table_name(table).consistent_read(true);
         let mut items = scan.into_paginator().items().send();
+        let mut read = 0_u64;
         while let Some(item) = items.next().await {
             let item = item.map_err(|error| self.unread(table, &error)).and_then(from_sdk_item);
+            read += 1;
+            interruption::reached(format!("{read} items of `{table}` read"));
             visit(item.map_err(|error| format!("cannot read table `{table}`: {error}"))?);
         }
         Ok(())

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{Place, reading};
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, Output, say};
 
 /// Maximum number of differences that are shown.
@@ -46,6 +47,7 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     let current = reading::head(place).await?.current;
     let (mut digest, mut difference) = (Digest::default(), Difference::default());
     for part in 0..EDITION_PARTS {
+        interruption::reached(format!("{part} of {EDITION_PARTS} parts compared"));
         let items = part_of(place, number, part).await?;
         items.values().for_each(|item| digest.add(item));
         let others = match current {

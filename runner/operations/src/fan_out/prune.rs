@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::jobs;
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 
@@ -53,7 +54,11 @@ pub(super) async fn run(
             stream::iter(meant)
                 .map(|(key, revision)| remove(client, table, key, revision))
                 .buffer_unordered(AT_ONCE)
-                .try_fold(0_u64, async |sum, is_removed| Ok(sum + u64::from(is_removed)))
+                .try_fold(0_u64, async |sum, is_removed| {
+                    let sum = sum + u64::from(is_removed);
+                    interruption::reached(format!("{sum} of {found} jobs removed"));
+                    Ok(sum)
+                })
                 .await?
         }
     };

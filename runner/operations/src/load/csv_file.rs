@@ -15,13 +15,34 @@ use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 use client::output::{counted, say};
 
-/// Returns the column names of the header line.
+/// What the flags say of how a CSV file is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CsvForm<'f> {
+    /// The text that stands for a missing value beside the empty one.
+    pub(crate) null: Option<&'f str>,
+    /// What separates the columns; without it, the header says it.
+    pub(crate) separator: Option<u8>,
+}
+
+/// Reads a separator as a person writes it: a character of ASCII, `tab` or `\t`.
 ///
 /// # Errors
-/// When there is no header, or two columns have the same name.
-pub(super) fn columns(input: &Input) -> Result<Vec<String>, String> {
+/// When it is none, or a character that means something else in CSV.
+pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(*byte),
+        _ => Err("a separator is one character of ASCII other than a quote, or `tab`".to_owned()),
+    }
+}
+
+/// The names in the header line.
+///
+/// # Errors
+/// When there is none, or two columns have one name: an item has room for one of them.
+pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>, String> {
     let name = input.name();
-    let mut reader = open(input)?;
+    let mut reader = open(input, form)?;
     let header = reader.headers();
     let header = header.map_err(|error| format!("`{name}` has no header line: {error}"))?;
     if header.is_empty() {
@@ -41,39 +62,41 @@ pub(super) fn columns(input: &Input) -> Result<Vec<String>, String> {
 pub(super) fn rows(
     input: &Input,
     declared: &BTreeMap<String, AttributeType>,
-    null: Option<&str>,
+    form: CsvForm<'_>,
 ) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
     let name = input.name();
-    let columns = columns(input)?;
+    let columns = columns(input, form)?;
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
         return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
     }
-    let (file, bytes, separator) = (input.open()?, input.bytes()?, separator(input)?);
-    if separator != b',' {
+    let (file, bytes, separator) = (input.open()?, input.bytes()?, separator(input, form)?);
+    if separator != b',' && form.separator.is_none() {
         let shown = char::from(separator).escape_default();
         say(&format!("the columns of `{name}` are separated by `{shown}`"));
     }
-    let null = null.map(str::to_owned);
+    let null = form.null.map(str::to_owned);
     let types = columns.iter().map(|column| declared.get(column).copied()).collect();
-    let reader = open(input)?;
+    let reader = open(input, form)?;
     let mut records = Records { reader, file, bytes, separator, columns, types, null };
-    records.infer(open(input)?);
+    records.infer(open(input, form)?);
     Ok(std::iter::from_fn(move || records.next()))
 }
 
-/// Opens a flexible reader; fields are counted later, because the reader's own error has no line
-/// number.
-fn open(input: &Input) -> Result<Reader<Reading>, String> {
-    let separator = separator(input)?;
+/// Fields are counted here: what the reader says of a record with too many does not tell its line.
+fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
+    let separator = separator(input, form)?;
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// Returns the separator: a comma, unless the header has none and has another one of
-/// [`SEPARATORS`].
+/// What separates the columns: what the flags say, else a comma, unless the header has none and has
+/// another one of these.
 ///
 /// # Errors
 /// When the file cannot be read.
-fn separator(input: &Input) -> Result<u8, String> {
+fn separator(input: &Input, form: CsvForm<'_>) -> Result<u8, String> {
+    if let Some(separator) = form.separator {
+        return Ok(separator);
+    }
     let name = input.name();
     let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
     let mut header = Vec::new();
@@ -217,10 +240,14 @@ mod tests {
 
     /// Returns each record's item, or its line, reason and text.
     fn read(content: &[u8]) -> Result<Vec<String>, String> {
+        read_as(content, CsvForm::default())
+    }
+
+    fn read_as(content: &[u8], form: CsvForm<'_>) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file.csv");
         std::fs::write(&path, content).unwrap();
-        let rows = rows(&Input::new(&path, std::io::empty()).unwrap(), &BTreeMap::new(), None)?;
+        let rows = rows(&Input::new(&path, std::io::empty()).unwrap(), &BTreeMap::new(), form)?;
         let told = |row| match row {
             Ok(Row { line, item, .. }) => format!("{line} {}", model::json::item_to_string(&item)),
             Err(BadLine { line, reason, text }) => format!("{line} {reason}: {text:?}"),
@@ -258,6 +285,23 @@ mod tests {
             (b"a,b\n1,5\" disc\n", vec![r#"2 {"a":{"N":"1"},"b":{"S":"5\" disc"}}"#]),
         ] {
             assert_eq!(read(content).unwrap(), expected, "{}", String::from_utf8_lossy(content));
+        }
+    }
+
+    #[test]
+    fn a_separator_can_be_named() {
+        for (name, content, expected) in [
+            ("^", "a^b\nx^1,2\n", r#"2 {"a":{"S":"x"},"b":{"S":"1,2"}}"#),
+            ("tab", "a,b\tc\n1\t2\n", r#"2 {"a,b":{"N":"1"},"c":{"N":"2"}}"#),
+            ("\\t", "a\tc\n1\t2\n", r#"2 {"a":{"N":"1"},"c":{"N":"2"}}"#),
+            (";", "a,b;c\n\"x;y\";2\n", r#"2 {"a,b":{"S":"x;y"},"c":{"N":"2"}}"#),
+        ] {
+            let separator = Some(parse_separator(name).unwrap());
+            let form = CsvForm { separator, ..CsvForm::default() };
+            assert_eq!(read_as(content.as_bytes(), form).unwrap(), [expected], "{name}");
+        }
+        for wrong in ["", "\"", ",,", "\n", "ä"] {
+            assert!(parse_separator(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -35,6 +35,7 @@ use client::output::{Output, counted, say, show};
 use client::sdk_error::error_text;
 use client::table_description::{key_attributes, ttl_attribute};
 use counting::Counting;
+use csv_file::CsvForm;
 use input::Input;
 use put_aside::PutAside;
 use record::{Destination, How, Record};
@@ -89,6 +90,7 @@ impl Format {
     weir load --table movies --format json movies.json --expires-in 3600 --ttl-attribute expires_at\n  \
     weir load --table orders --format csv orders.csv --types orderID:N --null NULL\n  \
     weir load --table orders orders.csv.gz --null NULL\n  \
+    weir load --table orders orders.txt --format csv --separator '^'\n  \
     aws dynamodb scan --table-name orders | weir load --table orders --format dynamodb-json -\n  \
     weir load --table orders AWSDynamoDB/01693685827463-2d8752fd   # an export to S3\n  \
     weir load --table votes --format csv points.csv \\\n    \
@@ -113,7 +115,10 @@ pub struct LoadArguments {
     /// The CSV text of a missing value; an empty value is always missing
     #[arg(long, value_name = "TEXT")]
     pub null: Option<String>,
-    /// Time to live of every item in seconds from now (store time)
+    /// What separates CSV columns: a character, or `tab` [default: as the header has it, one of , ; tab |]
+    #[arg(long, value_name = "CHARACTER", value_parser = csv_file::parse_separator)]
+    pub separator: Option<u8>,
+    /// Give every item a time to live of so many seconds from now (store time)
     #[arg(long, value_name = "SECONDS", requires = "ttl_attribute")]
     pub expires_in: Option<i64>,
     /// The attribute for the time to live
@@ -249,7 +254,8 @@ pub async fn load(
     let types = declared_types(&arguments.types, key_columns)?;
     let counting = Counting::from_arguments(&arguments, &keys)?;
     let input = Input::new(&arguments.file, std::io::stdin())?;
-    let source = Source::open(&input, format, &types, arguments.null.as_deref())?;
+    let form = CsvForm { null: arguments.null.as_deref(), separator: arguments.separator };
+    let source = Source::open(&input, format, &types, form)?;
     if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
         counting.check_columns(&arguments.file, columns)?;
     }
@@ -309,6 +315,7 @@ impl CountingRun {
             amount: arguments.amount.clone(),
             slots: counting.slots(),
             format: format!("{format:?}"),
+            separator: arguments.separator.map(char::from),
         };
         let file = std::path::absolute(&arguments.file).unwrap_or(arguments.file.clone());
         let file = match input {

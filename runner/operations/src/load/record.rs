@@ -44,6 +44,8 @@ pub(super) struct How {
     pub(super) amount: Option<String>,
     pub(super) slots: u32,
     pub(super) format: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) separator: Option<char>,
 }
 
 impl How {
@@ -60,6 +62,11 @@ impl How {
             ),
             ("--slots", self.slots.to_string(), now.slots.to_string()),
             ("--format", self.format.clone(), now.format.clone()),
+            (
+                "--separator",
+                self.separator.map_or_else(none, String::from),
+                now.separator.map_or_else(none, String::from),
+            ),
         ];
         pairs.into_iter().find(|(_, before, now)| before != now)
     }
@@ -165,6 +172,7 @@ mod tests {
             amount: None,
             slots: 20,
             format: "Csv".to_owned(),
+            separator: None,
         };
         Record::new(into, "points.csv".to_owned(), content.to_owned(), how)
     }
@@ -183,6 +191,13 @@ mod tests {
         let fewer = Record { how: How { slots: 5, ..first.how.clone() }, ..first.clone() };
         let refused = fewer.check_after(&earlier()).unwrap_err();
         assert!(refused.contains("--slots `20`") && refused.contains("with `5`"), "{refused}");
+
+        let wider = How { separator: Some('|'), ..first.how.clone() };
+        let refused = Record { how: wider, ..first.clone() }.check_after(&earlier()).unwrap_err();
+        assert!(
+            refused.contains("--separator `none`") && refused.contains("with `|`"),
+            "{refused}"
+        );
 
         let complete = Record { is_complete: true, ..first.clone() };
         complete.keep(folder.path()).unwrap();

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use model::{AttributeType, AttributeValue, Item};
 
+use super::csv_file::CsvForm;
 use super::input::{Input, Reading};
 use super::{BadLine, Format, csv_file, json_rows};
 
@@ -36,15 +37,15 @@ impl Source {
         input: &Input,
         format: Format,
         types: &BTreeMap<String, AttributeType>,
-        null: Option<&str>,
+        form: CsvForm<'_>,
     ) -> Result<Self, String> {
         let bytes = input.bytes()?;
         let columns = match format {
-            Format::Csv => Some(csv_file::columns(input)?),
+            Format::Csv => Some(csv_file::columns(input, form)?),
             _ => None,
         };
         let rows: Box<dyn Iterator<Item = _> + Send> = match format {
-            Format::Csv => Box::new(csv_file::rows(input, types, null)?),
+            Format::Csv => Box::new(csv_file::rows(input, types, form)?),
             Format::Ndjson | Format::DynamodbJson | Format::Json => json_rows::open(input, format)?,
         };
         Ok(Self { rows, bytes, columns })
@@ -120,7 +121,8 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, content).unwrap();
         let types = types.iter().map(|(name, t)| ((*name).to_owned(), *t)).collect();
-        Source::open(&named(&path), format, &types, Some("NULL"))
+        let form = CsvForm { null: Some("NULL"), ..CsvForm::default() };
+        Source::open(&named(&path), format, &types, form)
             .unwrap()
             .map(|row| match row {
                 Ok(row) => Ok(model::json::item_to_string(&row.item)),
@@ -152,7 +154,8 @@ mod tests {
     fn standard_input_is_a_file_that_is_read_twice() {
         let text = "id,n\n1,5\n2,x\n";
         let input = Input::new(Path::new("-"), text.as_bytes()).unwrap();
-        let source = Source::open(&input, Format::Csv, &BTreeMap::new(), None).unwrap();
+        let source =
+            Source::open(&input, Format::Csv, &BTreeMap::new(), CsvForm::default()).unwrap();
         let items: Vec<_> =
             source.map(|row| model::json::item_to_string(&row.unwrap().item)).collect();
         let expected = [r#"{"id":{"N":"1"},"n":{"S":"5"}}"#, r#"{"id":{"N":"2"},"n":{"S":"x"}}"#];
@@ -167,7 +170,8 @@ mod tests {
         let opened = std::thread::spawn(move || Input::new(Path::new(&path), std::io::empty()));
         drop(write);
         let input = opened.join().unwrap().unwrap();
-        let source = Source::open(&input, Format::Csv, &BTreeMap::new(), None).unwrap();
+        let source =
+            Source::open(&input, Format::Csv, &BTreeMap::new(), CsvForm::default()).unwrap();
         assert_eq!(source.map(|row| row.unwrap().item.len()).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(input.bytes().unwrap(), 13);
     }

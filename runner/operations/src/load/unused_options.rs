@@ -25,7 +25,11 @@ pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &C
 
 /// Returns the options that have no effect on a file of this format, and why.
 fn of_file(arguments: &LoadArguments, format: Format) -> Vec<(&'static str, &'static str)> {
-    let of_csv = [("--types", !arguments.types.is_empty()), ("--null", arguments.null.is_some())];
+    let of_csv = [
+        ("--types", !arguments.types.is_empty()),
+        ("--null", arguments.null.is_some()),
+        ("--separator", arguments.separator.is_some()),
+    ];
     let unused = of_csv.into_iter().filter(|(_, is_given)| *is_given && format != Format::Csv);
     unused.map(|(option, _)| (option, "it applies to CSV only: JSON values have types")).collect()
 }
@@ -39,7 +43,18 @@ mod tests {
     #[test]
     fn what_is_for_csv_has_no_effect_on_json() {
         let command = <LoadArguments as clap::Args>::augment_args(clap::Command::new("load"));
-        let flags = ["load", "--table", "t", "--types", "a:N", "--null", "NULL", "m.json"];
+        let flags = [
+            "load",
+            "--table",
+            "t",
+            "--types",
+            "a:N",
+            "--null",
+            "NULL",
+            "--separator",
+            "^",
+            "m.json",
+        ];
         let matches = command.try_get_matches_from(flags).unwrap();
         let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
         let options = |format| -> Vec<&str> {
@@ -47,7 +62,7 @@ mod tests {
         };
         assert_eq!(options(Format::Csv), Vec::<&str>::new());
         for format in [Format::Json, Format::Ndjson, Format::DynamodbJson] {
-            assert_eq!(options(format), ["--types", "--null"]);
+            assert_eq!(options(format), ["--types", "--null", "--separator"]);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::migrate::report::backfill;
 use crate::migrate::start::workers;
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, counted, say};
 
 /// Returns the plan and the effect of a verb in the current phase.
@@ -94,6 +95,7 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     if !is_already {
         verb_hooks::before(context, "abort", name).await?;
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
+        interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
     // The abort may have died after its move, and a cut-over may still be blocking writers.
     let expect = Expect::phases(&[Phase::Aborted]);

@@ -20,6 +20,7 @@ use rules::migration::Phase;
 
 use crate::migrate::attempts::{Written, pause};
 use crate::migrate::failure::{Failure, Result};
+use crate::migrate::operator;
 use client::contention::Attempts;
 use client::sdk_error::{is_not_found, is_throttle};
 
@@ -399,7 +400,7 @@ impl Control {
                 to: state.phase,
                 why: why.clone(),
                 at: now,
-                by: std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()),
+                by: operator::name(),
             };
             let journal = Put::builder().table_name(&self.table).set_item(Some(encoded(&journal)?));
             let journal = journal.build().map_err(|error| error.to_string())?;

@@ -5,6 +5,8 @@
 
 mod adjust;
 pub mod api;
+#[cfg(test)]
+mod application_tests;
 mod attempts;
 mod context;
 mod control_table;
@@ -13,6 +15,7 @@ mod drain;
 mod failure;
 mod hooks;
 pub mod local_workers;
+mod operator;
 mod plan;
 mod report;
 mod start;

@@ -20,6 +20,7 @@ use super::reading::{Entry, each_entry};
 use super::{Place, closer_look};
 use client::attribute::from_sdk_item;
 use client::endpoint;
+use client::interruption;
 use client::output::{Output, counted};
 use client::sdk_error::error_text;
 use client::table_description::key_attributes;
@@ -197,6 +198,7 @@ async fn look(place: &Place) -> Result<Report, String> {
                 histories.entry(item).or_default().damage = Some(what);
             }
         }
+        interruption::reached(format!("{} versions read", report.versions));
         histories.len() < HISTORIES_MAX
     })
     .await?;
@@ -215,6 +217,7 @@ async fn look(place: &Place) -> Result<Report, String> {
         let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
         let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
         report.items += 1;
+        interruption::reached(format!("{} items of `{}` compared", report.items, place.table));
         let text = key_text(&keys, &item);
         if let Some(what) = verdict(&text, histories.get(&text), Some(&item)) {
             report.wrong.insert(text.clone(), what);

@@ -336,8 +336,14 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     let consumed = &made["ConsumedCapacity"][0];
     assert_eq!(consumed["CapacityUnits"], 300.0);
     assert_eq!(consumed["GlobalSecondaryIndexes"]["global"]["CapacityUnits"], 100.0);
-    let too_many = "1 validation error detected: Value at 'TransactItems' failed to satisfy constraint: Member must have length less than or equal to 100";
-    assert_eq!(outcome(&store, "TransactWriteItems", &puts(101, 10)).await, too_many);
+    let too_many = |kind: &str| {
+        let shown = vec![kind; 101].join(", ");
+        format!(
+            "1 validation error detected: Value '[{shown}]' at 'transactItems' failed to satisfy constraint: Member must have length less than or equal to 100"
+        )
+    };
+    let refused = outcome(&store, "TransactWriteItems", &puts(101, 10)).await;
+    assert_eq!(refused, too_many("TransactWriteItem"));
 
     let gets = |count: usize| {
         let gets: Vec<String> = (0..count)
@@ -351,7 +357,8 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     };
     let got = succeed(&store, "TransactGetItems", &gets(100)).await;
     assert_eq!(got["Responses"].as_array().unwrap().len(), 100);
-    assert_eq!(outcome(&store, "TransactGetItems", &gets(101)).await, too_many);
+    let refused = outcome(&store, "TransactGetItems", &gets(101)).await;
+    assert_eq!(refused, too_many("TransactGetItem"));
 
     let too_large = outcome(&store, "TransactWriteItems", &puts(12, 350_000)).await;
     assert!(too_large.contains("4 MB"), "{too_large}");

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
+use flate2::write::{GzEncoder, ZlibEncoder};
 
 use super::{Answer, Server, TABLE};
 use crate::access::AccessKeys;
@@ -18,6 +18,12 @@ const LIST: &str = "POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.ListTable
 
 fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(text: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(text).unwrap();
     encoder.finish().unwrap()
 }
@@ -46,13 +52,28 @@ async fn compressed_requests_are_decompressed_within_bounds() {
         assert_eq!(answer.status, 400);
         assert!(answer.text().contains("SerializationException"), "{answer:?}");
     }
+    let deflated = server.send(&format!("{LIST}\r\nContent-Encoding: deflate"), zlib(b"{}")).await;
+    assert_eq!(deflated.json()["TableNames"][0], "votes");
     let other = server.send(&format!("{LIST}\r\nContent-Encoding: br"), "{}").await;
     assert!(other.text().contains("Content-Encoding is not supported"), "{other:?}");
     assert_eq!(server.send(LIST, "{}").await.json()["TableNames"][0], "votes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_responses_are_compressed_if_the_client_accepts_it() {
+async fn headers_have_at_most_16_kb() {
+    let server = Server::start().await;
+    for (bytes, status) in [(15 * 1024, 200), (17 * 1024, 400)] {
+        // Many lines count together.
+        let lines =
+            (0..bytes / 1024).map(|line| format!("\r\nX-Line-{line}: {}", "x".repeat(1000)));
+        let answer = server.send(&format!("{LIST}{}", lines.collect::<String>()), "{}").await;
+        assert_eq!(answer.status, status, "{bytes}: {}", answer.text());
+    }
+    assert_eq!(server.send(LIST, "{}").await.status, 200, "the store goes on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_answers_are_packed_for_those_who_take_it() {
     let server = Server::start().await;
     assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
     let item = format!(

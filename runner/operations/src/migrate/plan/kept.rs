@@ -115,6 +115,14 @@ async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
 mod tests {
     use std::path::Path;
 
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    };
+    use client::attribute::to_sdk_item;
+    use rules::Stamp;
+    use rules::fan_out::{JOB_KEY, Origin, OriginState};
+    use testing::store::TestStore;
+
     use super::*;
 
     #[test]
@@ -129,6 +137,32 @@ mod tests {
         let rows = section.lines().filter(|line| line.starts_with("| ")).count();
         // The jobs of fan-out, and the table's header.
         assert_eq!(rows, PLACES.len() + 2);
+    }
+
+    #[tokio::test]
+    async fn jobs_that_hold_values_of_deleted_origins_are_counted() {
+        let store = TestStore::open().await;
+        let found = async || jobs_with_values(&store.client, "fan-out-jobs").await.unwrap();
+        assert_eq!(found().await, None, "there is no such table");
+        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
+        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
+        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+        let request = store.client.create_table().table_name("fan-out-jobs");
+        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        assert_eq!(found().await, Some(0));
+        for (key, deleted, values) in
+            [("gone", true, true), ("bare", true, false), ("there", false, true)]
+        {
+            let values = values.then(|| ("name".to_owned(), Some("secret".into())));
+            let (stamp, values) = (Stamp::lowest(), values.into_iter().collect());
+            let state = OriginState { stamp, hops: 1, values, deleted, gone_at: None };
+            let origin = Origin { rule: "names".to_owned(), key: key.to_owned() };
+            let put = store.client.put_item().table_name("fan-out-jobs");
+            let item = to_sdk_item(&Job::begin(state, None).to_item(&origin));
+            put.set_item(Some(item)).send().await.unwrap();
+        }
+        assert_eq!(found().await, Some(1));
     }
 
     #[test]

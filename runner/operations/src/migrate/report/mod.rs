@@ -1,5 +1,6 @@
 //! Reports about migrations: status, list, journal, and waiting for a phase.
 
+pub(crate) mod application;
 pub(crate) mod backfill;
 pub(crate) mod documents;
 pub(crate) mod list;

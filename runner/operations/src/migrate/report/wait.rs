@@ -17,6 +17,7 @@ use crate::migrate::report::status::describe;
 use crate::migrate::report::status_line::line;
 use crate::migrate::start::workers;
 use client::exit::Exit;
+use client::interruption;
 use client::output::say;
 
 /// Interval at which a waiting verb reports progress.
@@ -41,6 +42,7 @@ impl Teller {
     fn tell(&mut self, status: &Value) {
         // The estimate of the remaining time changes always, which is not news.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
+        interruption::reached(line(status));
         if progress != self.said {
             say(&line(status));
             (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);

@@ -18,6 +18,7 @@ use crate::migrate::plan::{estimate, neighbours, tables, targets};
 use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
 use crate::migrate::report::wait;
 use crate::migrate::start::record_time;
+use crate::migrate::start::unused_options::{self, Given};
 use crate::migrate::start::{begin, workers};
 use client::exit::Exit;
 use client::interruption;
@@ -71,20 +72,37 @@ pub(crate) struct WorkArguments {
     workers: Workers,
 }
 
+/// Where local workers keep their data.
+const DIRECTORY: &str = ".weir/migrate";
+/// Where the function that local workers run is built.
+const PACKAGE: &str = "functions/processor";
+
 #[derive(Clone, Debug, Args)]
 struct Workers {
-    /// Data folder of local workers: checkpoints, logs and refused records
-    #[arg(long, default_value = ".weir/migrate", value_name = "FOLDER")]
+    /// Where local workers keep checkpoints, logs and refused records
+    #[arg(long, default_value = DIRECTORY, value_name = "FOLDER")]
     directory: PathBuf,
     /// The folder of the function's package
-    #[arg(long, default_value = "functions/processor", value_name = "FOLDER")]
+    #[arg(long, default_value = PACKAGE, value_name = "FOLDER")]
     package: PathBuf,
     /// Deliver each successful batch a second time, as happens on AWS
     #[arg(long)]
     duplicate_deliveries: bool,
 }
 
-/// Starts a migration, or reports that it was started before.
+impl Workers {
+    /// Returns the options that are not as they are by default.
+    fn given(&self) -> Vec<&'static str> {
+        let options = [
+            ("--directory", self.directory.as_path() != Path::new(DIRECTORY)),
+            ("--package", self.package.as_path() != Path::new(PACKAGE)),
+            ("--duplicate-deliveries", self.duplicate_deliveries),
+        ];
+        options.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
+    }
+}
+
+/// Begins a migration, or says that it was begun.
 pub(crate) async fn run(
     context: &Context,
     arguments: &StartArguments,
@@ -120,6 +138,14 @@ pub(crate) async fn run(
         Answer::Already => true,
         Answer::Refused(why) => return Err(Failure::Refused(why)),
     };
+    let given = Given {
+        name: &plan.migration,
+        is_begun,
+        rate: arguments.rate,
+        local_workers: arguments.local_workers,
+        of_workers: &arguments.workers.given(),
+    };
+    unused_options::lines(given).iter().for_each(|line| say(line));
     if is_begun {
         let phase = context.state(&plan.migration).await?.phase;
         say(&format!("`{}` was started before, it is {}", plan.migration, phase.as_str()));

@@ -5,4 +5,5 @@ pub(crate) mod command;
 pub(crate) mod fence;
 pub(crate) mod record_time;
 pub(crate) mod tasks;
+pub(crate) mod unused_options;
 pub(crate) mod workers;

@@ -10,6 +10,7 @@ use rules::migration::plan::Direction;
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
+use crate::migrate::report::application;
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::backfill::look;
 use crate::migrate::switch::arguments::SwitchArguments;
@@ -83,9 +84,11 @@ pub(crate) async fn cutover(
             plan.source_tables(Direction::Forward).join(", "),
             plan.gate_seconds,
         ));
+        application::remind(plan.kind);
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "cutover", name).await?;
+    application::remind(plan.kind);
     let asked = Asked {
         stale,
         asks_followers: !nobody_follows && phase == Phase::Ready,

@@ -9,6 +9,7 @@ use rules::migration::Phase;
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
+use crate::migrate::report::application;
 use crate::migrate::switch::arguments::SwitchArguments;
 use crate::migrate::switch::complete::clean;
 use crate::migrate::switch::executor::{Asked, Executor};
@@ -80,6 +81,7 @@ pub(crate) async fn revert(
     if plan.kind.is_in_place() {
         return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
     }
+    application::remind(plan.kind);
     let asked = Asked {
         stale,
         asks_followers: false,

@@ -29,6 +29,7 @@ use crate::migrate::start::workers::advice;
 use crate::migrate::switch::comparison;
 use crate::migrate::switch::differences::{DIFFERENCES, differences, not_repaired};
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, Output, counted, say, show};
 use client::server_date;
 
@@ -377,6 +378,7 @@ pub(crate) async fn finished(
             }
             let (done, tasks, read) = (progress.done, progress.tasks, progress.count("read"));
             seen = format!("{done} of {tasks} segments done, {read} items read");
+            interruption::reached(seen.clone());
             known = progress;
         }
         if started.elapsed() > limit {

@@ -1,6 +1,8 @@
 //! `weir migrate plan`: tries a plan on samples and reports the effects and costs. It writes
 //! nothing.
 
+mod sizes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -13,6 +15,7 @@ use rules::migration::{Migration, Rewrite};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::sizes::Sizes;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::check::{Wrong, check};
@@ -22,8 +25,10 @@ use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
 use crate::migrate::plan::{targets, unmatched};
+use crate::migrate::report::application;
 use crate::migrate::report::pointer::at;
 use client::exit::Exit;
+use client::interruption;
 use client::output::{self, Output, show};
 
 /// Prices in US dollars, as data, because they change and depend on the region.
@@ -76,7 +81,15 @@ impl Prices {
     }
 }
 
-/// Estimates for all items, extrapolated from the samples.
+impl Tried {
+    /// Counts the bytes of an item that is written.
+    fn made(&mut self, item: &model::Item) {
+        self.bytes += item.size() as u64;
+        self.after.add(item);
+    }
+}
+
+/// Of all items, as far as the samples tell.
 #[derive(Default)]
 struct Whole {
     items: u64,
@@ -93,6 +106,10 @@ struct Whole {
 
 #[derive(Default)]
 struct Tried {
+    /// Sizes of the source items.
+    before: Sizes,
+    /// Sizes of what is written.
+    after: Sizes,
     sources: u64,
     outputs: u64,
     /// Bytes that are written.
@@ -128,6 +145,7 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
     for table in file.plan.source_tables(Direction::Forward) {
+        interruption::reached(format!("{} items tried, `{table}` is next", all.sources));
         let sample = tables::sample(client, table, samples).await?;
         let bytes = all.bytes;
         for item in &sample {
@@ -152,6 +170,7 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         output::say("none of the sampled items would be removed; correct the condition first");
         return Ok(Exit::Differences);
     }
+    application::remind(file.plan.kind);
     let next = format!("weir migrate start {name} --local-workers 4");
     output::next(&[(&next, "start the migration")]);
     let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
@@ -215,6 +234,7 @@ fn try_one(
     owners: &mut BTreeMap<String, String>,
 ) {
     all.sources += 1;
+    all.before.add(item);
     let source = match migration.source_item(table, item) {
         Ok(source) => source.to_string(),
         Err(reason) => return all.refused.push(reason),
@@ -238,7 +258,7 @@ fn try_one(
             }
             Ok(Rewrite::Change(made)) => {
                 all.outputs += 1;
-                all.bytes += made.size() as u64;
+                all.made(&made);
                 after.push(format!("{table}: {}", item_to_string(&made)));
             }
         }
@@ -246,7 +266,7 @@ fn try_one(
     all.dropped += u64::from(outputs.is_empty() && !migration.kind().is_in_place());
     for (target, made) in outputs {
         all.outputs += 1;
-        all.bytes += made.size() as u64;
+        all.made(&made);
         let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
         let partition = format!("{} {}", target.table, partition_text(&target.key.partition));
         *all.partitions.entry(partition).or_default() += 1;
@@ -321,6 +341,7 @@ fn report(
         "kept": all.kept,
         "dropped": all.dropped,
         "removed": (file.plan.kind == Kind::Purge).then_some(all.outputs),
+        "sizes": (file.plan.kind != Kind::Purge).then(|| Sizes::json(&all.before, &all.after)),
         "targets_per_source": ratio(all.outputs, all.sources.max(1)),
         "write_units": writes.ceil(),
         "read_units": reads.ceil(),
@@ -393,6 +414,7 @@ fn as_text(report: &Value) -> String {
         at(report, "/prices_of").as_str().unwrap_or_default(),
         at(report, "/seconds_at_least"),
     );
+    text.push_str(&sizes::text(at(report, "/sizes")));
     text.push_str(&findings_text(report));
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
         text.push_str(&format!("  {} of the samples are unchanged\n", at(report, "/kept")));

@@ -1,0 +1,106 @@
+//! The example that applications copy, `examples/migrations/route.rs`, against a store: each case of
+//! `tests/clients/route_cases.json`, and a switch.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use client::attribute::to_sdk_item;
+use model::json::item_from_str;
+use serde_json::{Value, json};
+use testing::store::TestStore;
+
+use self::route::{Item, Route, insert, visible};
+
+#[expect(unreachable_pub, clippy::missing_errors_doc, reason = "an application has it as its own")]
+#[path = "../../../../examples/migrations/route.rs"]
+mod route;
+
+fn cases() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/route_cases.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The keys with the texts, and the attributes of a case if it has some.
+fn with_keys(keys: &[&str], texts: [&str; 2], attributes: &Value) -> Item {
+    let attributes = if attributes.is_null() { json!({}) } else { attributes.clone() };
+    let mut item: Item = to_sdk_item(&item_from_str(&attributes.to_string()).unwrap());
+    for (key, text) in keys.iter().zip(texts) {
+        item.insert((*key).to_owned(), AttributeValue::S(text.to_owned()));
+    }
+    item
+}
+
+async fn put(client: &Client, table: &str, item: Item) {
+    client.put_item().table_name(table).set_item(Some(item)).send().await.unwrap();
+}
+
+async fn set_route(client: &Client, entry: &Value) {
+    put(client, "control", with_keys(&["migration", "entry"], ["move", "ROUTE"], entry)).await;
+}
+
+fn sides(read: &str, write: &str) -> Value {
+    json!({"read": {"S": read}, "write": {"S": write}})
+}
+
+#[tokio::test]
+async fn what_an_application_must_do_is_right_in_each_case() {
+    let (store, cases) = (TestStore::open().await, cases());
+    let client = &store.client;
+    store.table_of("control", "migration", "entry").await;
+    let keys: Vec<&str> =
+        cases["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    store.table_of("parts", keys[0], keys[1]).await;
+    for (number, case) in cases["inserts"].as_array().unwrap().iter().enumerate() {
+        let texts = [format!("case-{number}"), "a".to_owned()];
+        let whole = |attributes: &Value| with_keys(&keys, [&texts[0], &texts[1]], attributes);
+        if !case["there"].is_null() {
+            put(client, "parts", whole(&case["there"])).await;
+        }
+        let inserted = insert(client, "parts", whole(&case["item"]), &keys).send().await;
+        if let Err(error) = &inserted {
+            let error = error.as_service_error().unwrap();
+            assert!(error.is_conditional_check_failed_exception(), "{case}: {error:?}");
+        }
+        assert_eq!(inserted.is_ok(), case["inserted"] == true, "{case}");
+        let get = client.get_item().table_name("parts").consistent_read(true);
+        let key = Some(whole(&Value::Null));
+        let there = get.set_key(key).send().await.unwrap().item.unwrap();
+        let expected = if inserted.is_ok() { &case["item"] } else { &case["there"] };
+        assert_eq!(there, whole(expected), "{case}");
+    }
+    for case in cases["visible"].as_array().unwrap() {
+        let whole = |attributes: &Value| with_keys(&keys, ["p", "s"], attributes);
+        let seen = visible(whole(&case["item"]), &keys);
+        assert_eq!(seen, case.get("seen").map(whole), "{case}");
+    }
+    for case in cases["routes"].as_array().unwrap() {
+        if !case["entry"].is_null() {
+            set_route(client, &case["entry"]).await;
+        }
+        let route = Route::new(client, "control", "move", Duration::from_secs(1));
+        let found = json!([route.read().await.unwrap(), route.write().await.unwrap()]);
+        assert_eq!(found, json!([case["read"], case["write"]]), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_waits_for_the_end_of_a_switch() {
+    let store = TestStore::open().await;
+    store.table_of("control", "migration", "entry").await;
+    set_route(&store.client, &sides("source", "source")).await;
+    let route = Route::new(&store.client, "control", "move", Duration::from_millis(500));
+    assert_eq!(route.write().await.unwrap(), "source");
+    set_route(&store.client, &sides("source", "none")).await;
+    assert_eq!(route.write().await.unwrap(), "source", "it is asked for again later");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let began = Instant::now();
+    let opened = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        set_route(&store.client, &sides("target", "target")).await;
+    };
+    let (side, ()) = tokio::join!(route.write(), opened);
+    assert_eq!(side.unwrap(), "target");
+    assert!(began.elapsed() > Duration::from_millis(900), "it waited for the switch");
+}

@@ -1,0 +1,63 @@
+//! Who runs a command, for the journal of a migration: a name to ask, no proof of identity.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Accounts of this machine: name, password mark, user id, and more, with colons between them.
+const ACCOUNTS: &str = "/etc/passwd";
+/// Where Linux has the name of the machine; a system without it is left out of the answer.
+const HOST: &str = "/proc/sys/kernel/hostname";
+/// The owner of this entry is the user of the process, on Linux.
+const PROCESS: &str = "/proc/self";
+
+/// Returns the user and the machine, as `ada@build-7`; without a known machine the user alone.
+pub(crate) fn name() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(|it| std::env::var(it).ok());
+    let id = fs::metadata(PROCESS).ok().map(|it| it.uid());
+    let accounts = fs::read_to_string(ACCOUNTS).unwrap_or_default();
+    let host = fs::read_to_string(HOST).unwrap_or_default();
+    of(named.as_deref(), id, &accounts, host.trim())
+}
+
+/// Returns the name from what the environment, the system and its accounts say. Schedulers and
+/// containers often set no `USER`.
+fn of(named: Option<&str>, id: Option<u32>, accounts: &str, host: &str) -> String {
+    let account = || {
+        let id = id?.to_string();
+        let entry = accounts.lines().find(|line| line.split(':').nth(2) == Some(&id));
+        Some(
+            entry
+                .and_then(|line| line.split(':').next())
+                .map_or(format!("uid {id}"), str::to_owned),
+        )
+    };
+    let user = named.filter(|name| !name.is_empty()).map(str::to_owned).or_else(account);
+    let user = user.unwrap_or_else(|| "unknown user".to_owned());
+    if host.is_empty() { user } else { format!("{user}@{host}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_a_name_also_without_an_environment() {
+        let accounts = "root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        for (named, id, host, expected) in [
+            (Some("eve"), Some(1000), "build-7", "eve@build-7"),
+            (Some(""), Some(1000), "build-7", "ada@build-7"),
+            (None, Some(0), "", "root"),
+            (None, Some(77), "build-7", "uid 77@build-7"),
+            (None, None, "", "unknown user"),
+        ] {
+            assert_eq!(of(named, id, accounts, host), expected);
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn this_process_has_a_user_and_a_machine() {
+        let name = name();
+        assert!(!name.starts_with("unknown") && name.contains('@'), "{name}");
+    }
+}

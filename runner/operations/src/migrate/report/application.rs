@@ -1,0 +1,43 @@
+//! What an application must do while its tables move: `plan`, `cutover` and `revert` name it.
+
+use rules::migration::plan::Kind;
+
+use client::output::say;
+
+/// Reminds of what the application must do, for a plan that moves items between tables.
+pub(crate) fn remind(kind: Kind) {
+    if let Some(text) = reminder(kind) {
+        say(text);
+    }
+}
+
+fn reminder(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Restructure | Kind::Split => Some(
+            "the application must ask for the route, pass over tombstones and insert where one stands: docs/migration.md says how, and examples/migrations/route.py, route.mjs and route.rs do it",
+        ),
+        // Their items stay where they are.
+        Kind::InPlace | Kind::Purge => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_is_named_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for kind in [Kind::Restructure, Kind::Split] {
+            let text = reminder(kind).unwrap();
+            let page = std::fs::read_to_string(root.join("docs/migration.md")).unwrap();
+            for name in ["route.py", "route.mjs", "route.rs"] {
+                assert!(text.contains(name) && page.contains(name), "{name}");
+                assert!(root.join("examples/migrations").join(name).is_file(), "{name}");
+            }
+        }
+        assert_eq!((reminder(Kind::InPlace), reminder(Kind::Purge)), (None, None));
+    }
+}

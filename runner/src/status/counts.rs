@@ -1,0 +1,70 @@
+//! What became of the records that a mapping has read since `weir up` began.
+//!
+//! A shard whose records were all dropped by a filter is caught up as well as one whose records were
+//! delivered. The counts tell the two apart.
+
+use client::output::counted;
+use serde_json::{Value, json};
+
+/// The names of the counts, in the order of [`of`].
+pub(super) const HEADINGS: [&str; 5] =
+    ["read", "filtered", "delivered", "failed invocations", "given up"];
+
+/// Their names in the status file.
+const TOTALS: [&str; 5] = ["read", "filtered", "done", "failures", "given_up"];
+
+fn total(mapping: &Value, name: &str) -> u64 {
+    mapping.pointer(&format!("/totals/{name}")).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Returns the counts of a mapping of the status file.
+pub(super) fn of(mapping: &Value) -> Vec<Value> {
+    TOTALS.iter().map(|name| json!(total(mapping, name))).collect()
+}
+
+/// Returns what to say of a mapping whose filter let no record through. That may be right, as for a
+/// function that waits for items to expire, or a misspelt pattern.
+pub(super) fn remark(mapping: &Value) -> Option<String> {
+    let (read, filtered) = (total(mapping, "read"), total(mapping, "filtered"));
+    if read == 0 || filtered < read {
+        return None;
+    }
+    let text = |name: &str| mapping.get(name).and_then(Value::as_str).unwrap_or_default();
+    Some(format!(
+        "{}: its filter dropped {}, so `{}` received none; if it should have received some, `weir streams explain --table TABLE --key KEY` names the part of the pattern that a record does not meet",
+        text("mapping"),
+        match read {
+            1 => "the one record that it read".to_owned(),
+            _ => format!("all {} that it read", counted(read, "record", "records")),
+        },
+        text("function"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_drops_every_record_is_reported() {
+        for (read, filtered, said) in [
+            (0, 0, None),
+            (5, 4, None),
+            (5, 5, Some("M: its filter dropped all 5 records that it read, so `F` received none")),
+            (1, 1, Some("M: its filter dropped the one record that it read")),
+        ] {
+            let totals = json!({"read": read, "filtered": filtered});
+            let mapping = json!({"mapping": "M", "function": "F", "totals": totals});
+            let remark = remark(&mapping);
+            assert_eq!(remark.is_some(), said.is_some(), "{read} {filtered}");
+            assert!(remark.unwrap_or_default().starts_with(said.unwrap_or_default()));
+        }
+    }
+
+    #[test]
+    fn each_count_has_a_heading() {
+        let totals = json!({"read": 9, "filtered": 3, "done": 4, "failures": 1, "given_up": 2});
+        assert_eq!(of(&json!({"totals": totals})), [9, 3, 4, 1, 2]);
+        assert_eq!(of(&json!({})), [0; HEADINGS.len()]);
+    }
+}

@@ -1,0 +1,117 @@
+//! The failure objects of batches that mappings gave up since a moment, as the journal of `weir up` has
+//! them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use local::journal::{Entry, JournalError, Reader};
+
+use super::redrives::{self, Batch};
+
+/// Batches that were given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Discarded {
+    /// Their failure objects, oldest first, each once.
+    pub(super) objects: Vec<String>,
+    /// Failure objects whose records were all redriven since, and done.
+    pub(super) done: usize,
+    /// Batches without a failure object.
+    pub(super) without_object: usize,
+}
+
+/// Finds what was given up at a moment, in milliseconds since 1970, or later.
+///
+/// # Errors
+/// When there is no journal, or it cannot be read.
+pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, JournalError> {
+    let redrives = redrives::read(directory);
+    let (mut facts, mut found) = (BTreeMap::new(), Discarded::default());
+    for line in Reader::open(&directory.join("journal"))? {
+        match line.entry {
+            Entry::Mapping { mapping, function, stream, .. } => {
+                facts.insert(mapping, (function, stream));
+            }
+            Entry::GaveUp { mapping, shard, at_ms, first, last, count, key, .. }
+                if at_ms >= since_ms =>
+            {
+                let Some(key) = key else {
+                    found.without_object += 1;
+                    continue;
+                };
+                let (shard, first, last) = (shard.as_str(), first.as_str(), last.as_str());
+                let done = facts.get(&mapping).map_or(0, |(function, stream)| {
+                    let batch = Batch { function, stream, shard, at_ms, first, last };
+                    redrives::done_of(&redrives, batch)
+                });
+                if done >= count {
+                    found.done += 1;
+                } else if !found.objects.contains(&key) {
+                    found.objects.push(key);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use local::journal::Journal;
+
+    use super::super::redrives::Redrive;
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_since_and_is_not_done_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(since(folder.path(), 0).is_err(), "there is no journal");
+        let gave_up = |at_ms, first: &str, key: Option<&str>| Entry::GaveUp {
+            mapping: "votes".to_owned(),
+            shard: "a".to_owned(),
+            at_ms,
+            first: first.to_owned(),
+            last: first.to_owned(),
+            count: 1,
+            condition: "RetryAttemptsExhausted".to_owned(),
+            key: key.map(str::to_owned),
+        };
+        let journal = Journal::begin(&folder.path().join("journal"), 1).unwrap();
+        journal.introduce(Entry::Mapping {
+            mapping: "votes".to_owned(),
+            function: "counters".to_owned(),
+            table: "votes".to_owned(),
+            stream: "arn".to_owned(),
+            filters: Vec::new(),
+            bucket: None,
+            messages: None,
+            report_batch_item_failures: true,
+            starting_position: None,
+        });
+        let entries = [
+            gave_up(10, "1", Some("before")),
+            gave_up(20, "2", Some("done")),
+            gave_up(21, "3", Some("left")),
+            gave_up(22, "3", Some("left")),
+            gave_up(23, "4", None),
+            gave_up(24, "5", Some("failed again")),
+        ];
+        journal.write(entries.into_iter());
+        for (sequence, done) in [("2", 1), ("5", 0)] {
+            let redrive = Redrive {
+                at_ms: 30,
+                function: "counters".to_owned(),
+                stream: Some("arn".to_owned()),
+                shard: Some("a".to_owned()),
+                sequences: vec![sequence.to_owned()],
+                done,
+            };
+            redrives::note(folder.path(), &redrive).unwrap();
+        }
+        let objects = ["left", "failed again"].map(str::to_owned).to_vec();
+        let expected = Discarded { objects, done: 1, without_object: 1 };
+        assert_eq!(since(folder.path(), 20).unwrap(), expected);
+        let later = since(folder.path(), 24).unwrap();
+        assert_eq!(later.objects, ["failed again"]);
+    }
+}
