@@ -18,12 +18,14 @@ mod editions;
 mod gate;
 mod gateway;
 mod hot;
+mod init;
 mod load;
 mod migration;
 mod parquet_rows;
 mod pipe;
 mod process;
 mod streams;
+mod tutorials;
 mod wire;
 
 // Beside a running system, as its users are.

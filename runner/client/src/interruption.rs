@@ -138,6 +138,12 @@ use Nature::{Endless, Long, Orderly, Short};
 /// Every verb, by its words.
 pub const NATURES: &[(&str, Nature)] = &[
     ("demo", Long("run `weir demo` again: it begins anew")),
+    ("init archive", Short),
+    ("init counters", Short),
+    ("init versions", Short),
+    ("init fan-out", Short),
+    ("init migration", Short),
+    ("init function", Short),
     ("up", Orderly),
     ("check", Short),
     (
