@@ -18,6 +18,7 @@ mod editions;
 mod gate;
 mod gateway;
 mod hot;
+mod languages;
 mod load;
 mod migration;
 mod parquet_rows;

@@ -66,7 +66,7 @@ pub(super) fn variables(
     }
     set("_HANDLER", settings.handler.clone());
     let beside = settings.binary.parent();
-    let folder = settings.script.as_ref().map_or(beside, |script| Some(&script.task_root));
+    let folder = settings.script.as_ref().map_or(beside, |script| Some(script.task_root.as_path()));
     if let Some(folder) = folder.filter(|it| !it.as_os_str().is_empty()) {
         set("LAMBDA_TASK_ROOT", folder.to_string_lossy().into_owned());
     }

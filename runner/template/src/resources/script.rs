@@ -111,10 +111,8 @@ fn language_of(method: &str) -> Option<Language> {
 }
 
 fn handler(properties: &Properties<'_, '_>) -> Option<String> {
-    match properties.value("Handler")?.data {
-        Data::Text(text) => Some(text),
-        _ => None,
-    }
+    let Data::Text(handler) = properties.value("Handler")?.data else { return None };
+    Some(handler)
 }
 
 /// The folder that `sam build` has made for a resource, relative to the template's.

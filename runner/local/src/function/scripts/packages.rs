@@ -111,7 +111,10 @@ impl Packages {
         let read = |name: &&str| fs::read(folder.join(name)).unwrap_or_default();
         let (names, local): (Vec<&str>, &[&str]) = match handler.script.language {
             Language::Python => (vec![REQUIREMENTS], &["file:", "./", "-r", "-e", "-c"]),
-            Language::Node => ([&[PACKAGE], BESIDE_PACKAGE].concat(), &["file:"]),
+            Language::Node => {
+                let names = std::iter::once(PACKAGE).chain(BESIDE_PACKAGE.iter().copied());
+                (names.collect(), &["file:"])
+            }
         };
         let mut parts: Vec<Vec<u8>> = names.iter().map(read).collect();
         // A list with paths means something else in another folder.

@@ -251,7 +251,7 @@ async fn a_handler_that_fails_says_how_in_lambdas_words() {
         }
         let file = if kind == PYTHON { "app.py" } else { "app.js" };
         let fixture =
-            Fixture::start(kind, "app.run", &[(file, &text)], "      Timeout: 30\n").await;
+            Fixture::start(kind, "app.run", &[(file, text.as_str())], "      Timeout: 30\n").await;
         let (payload, _) = fixture.failure().await;
         assert_eq!(payload["errorType"], error_type, "{text}: {payload}");
         assert!(payload["errorMessage"].as_str().unwrap().contains(message), "{text}: {payload}");
@@ -373,26 +373,21 @@ async fn modules_of_layers_and_installed_packages_are_found() {
         let files = [
             ("code/app.py", "import flat, deep\ndef run(e, c): return [flat.value, deep.value]"),
             ("shared/python/flat.py", "value = 1"),
-            (&deep, "value = 2"),
+            (deep.as_str(), "value = 2"),
         ];
         let fixture = Fixture::start(PYTHON, "app.run", &files, more).await;
         assert_eq!(fixture.answer(json!({})).await, json!([1, 2]));
     }
     if is_here(NODE) {
-        let package =
-            |path: &str| format!("shared/nodejs/{path}node_modules/dep{}", path.len().min(1));
+        let app =
+            "import one from 'dep0'; import two from 'dep1'; import { x } from '/opt/nodejs/x.mjs';
+            export const run = async () => [one.value, two.value, x];";
         let files = [
-            (
-                "code/app.mjs",
-                "import one from 'dep0'; import two from 'dep1'; import { x } from '/opt/nodejs/x.mjs';\nexport const run = async () => [one.value, two.value, x];",
-            ),
-            (&format!("{}/index.js", package("")), "exports.value = 1;"),
-            (&format!("{}/index.js", package("node20/")), "exports.value = 2;"),
-            (&format!("{}/package.json", package("")), r#"{"name":"dep0","main":"index.js"}"#),
-            (
-                &format!("{}/package.json", package("node20/")),
-                r#"{"name":"dep1","main":"index.js"}"#,
-            ),
+            ("code/app.mjs", app),
+            ("shared/nodejs/node_modules/dep0/index.js", "exports.value = 1;"),
+            ("shared/nodejs/node_modules/dep0/package.json", r#"{"main":"index.js"}"#),
+            ("shared/nodejs/node20/node_modules/dep1/index.js", "exports.value = 2;"),
+            ("shared/nodejs/node20/node_modules/dep1/package.json", r#"{"main":"index.js"}"#),
             ("shared/nodejs/x.mjs", "export const x = 3;"),
         ];
         let fixture = Fixture::start(NODE, "app.run", &files, more).await;
