@@ -87,7 +87,20 @@ fn a_migration_switches() {
 
 #[test]
 fn functions_have_templates_without_warnings() {
-    project("function --language rust");
+    for language in ["rust", "python", "node"] {
+        project(&format!("function --language {language}"));
+    }
+}
+
+#[test]
+fn functions_of_each_interpreter_process_items() {
+    for (language, interpreter) in [("python", "python3"), ("node", "node")] {
+        if Command::new(interpreter).arg("--version").output().is_err() {
+            println!("SKIPPED: this machine has no `{interpreter}`");
+            continue;
+        }
+        passes(&format!("function --language {language} --key name:S --sort at:N"));
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod gate;
 mod gateway;
 mod hot;
 mod init;
+mod languages;
 mod load;
 mod migration;
 mod parquet_rows;

@@ -1,5 +1,5 @@
-//! What a function is run from: a cargo binary, a `bootstrap` that is built already, or nothing of
-//! this machine.
+//! What a function is run from: a cargo binary, a `bootstrap` that is built already, a handler in Python
+//! or Node, or nothing of this machine.
 //! It looks at what lies in `CodeUri` and starts none of it.
 
 use std::{collections::BTreeSet, path::Path};
@@ -12,6 +12,7 @@ use crate::{
     evaluation::properties::Properties,
     evaluation::value::{self, Data},
     resources::package::{self, Binaries},
+    resources::script,
     stack::{BOOTSTRAP, Code},
     syntax::node::{Kind, Node},
 };
@@ -25,7 +26,12 @@ pub(crate) const DEFAULT_URI: &str = ".";
 /// What was found out about a function's code.
 pub(crate) enum Found {
     /// It runs here.
-    Here(Code),
+    Here {
+        /// From what.
+        code: Code,
+        /// In which folder, relative to the template's, if that is not `CodeUri`.
+        folder: Option<String>,
+    },
     /// It does not.
     NotHere(NotHere),
 }
@@ -46,6 +52,14 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     let method = method(resource);
     let is_provided = runtime(properties).is_none_or(|(_, name)| name.starts_with("provided"));
     let is_made_otherwise = method.is_some_and(|(_, name)| name != CARGO);
+    let here = |code: Code| Some(Found::Here { code, folder: None });
+    let runtime = runtime(properties).filter(|_| !is_image(properties));
+    if let Some(language) = runtime.as_ref().and_then(|(_, name)| script::language(name)) {
+        return match context.invoked_elsewhere {
+            true => here(Code::Elsewhere),
+            false => script::find(properties, resource, &uri, method, language),
+        };
+    }
     let folder = match (&uri, &context.folder) {
         (Uri::Folder(uri), Some(folder)) => Some(folder.join(uri)),
         _ => None,
@@ -53,12 +67,18 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     let has_package = folder.as_deref().is_some_and(package::is_there);
     let not_here = reason_not_here(properties, resource, &uri, method);
     if context.invoked_elsewhere && not_here.is_some() {
-        return Some(Found::Here(Code::Elsewhere));
+        return here(Code::Elsewhere);
     }
     let is_built = folder.as_deref().is_some_and(|it| is_executable(&it.join(BOOTSTRAP)));
     if is_built && is_provided && (is_made_otherwise || !has_package) {
         check_bootstrap(properties, folder.as_deref(), &uri);
-        return Some(Found::Here(Code::Bootstrap));
+        return here(Code::Bootstrap);
+    }
+    let made = script::built(properties, resource.id).filter(|_| is_provided && is_made_otherwise);
+    if let (Some(made), Some(root)) = (made, &context.folder)
+        && is_executable(&root.join(&made).join(BOOTSTRAP))
+    {
+        return Some(Found::Here { code: Code::Bootstrap, folder: Some(made) });
     }
     if let Some(not_here) = not_here {
         return Some(Found::NotHere(not_here));
@@ -69,7 +89,7 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         let wanted = Wanted { package_folder: folder, binary: name.clone() };
         warn_of_absence(properties, &wanted, uri);
     }
-    Some(Found::Here(Code::Binary(name)))
+    here(Code::Binary(name))
 }
 
 /// Finds what a `bootstrap` lacks to be started.
@@ -106,7 +126,7 @@ fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) 
 }
 
 /// Where the code lies.
-enum Uri {
+pub(crate) enum Uri {
     /// In a folder, relative to the template's.
     Folder(String),
     /// Where it is not read: in S3, or at a place that only AWS knows.
@@ -135,7 +155,7 @@ fn uri(properties: &Properties<'_, '_>) -> Uri {
 }
 
 /// How SAM is told to build the function, with its place.
-fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
+pub(crate) fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
     let node = resource.node.get("Metadata")?.get("BuildMethod")?;
     Some((node.at, node.as_text()?))
 }
@@ -176,18 +196,20 @@ fn reason_not_here(
         return because(name, "container images are not run");
     }
     if let Some((at, runtime)) = runtime(properties).filter(|(_, it)| !it.starts_with("provided")) {
-        let reason = format!(
-            "only functions for `Runtime: provided.al2023`, such as those in Rust, are run, not \
-             `{runtime}`"
-        );
-        return not_here(at, &reason);
+        let reason = format!("no function for `{runtime}` is run here");
+        let help = "write it for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
+                    build` makes, or in Python or Node; or let another program run it, such as `sam \
+                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept \
+                    `not-run-here` on it if it is to run on AWS alone";
+        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
         let reason = format!(
-            "only `BuildMethod: {CARGO}` is built, not `{method}`, and `CodeUri` has no executable \
-             `{BOOTSTRAP}`"
+            "only `BuildMethod: {CARGO}` is built, not `{method}`, and neither `CodeUri` nor the folder of \
+             `sam build` has an executable `{BOOTSTRAP}`"
         );
-        return not_here(at, &reason);
+        let help = "run `sam build` first, and again after each change";
+        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
     }
     let uri = match uri {
         Uri::Away(at, reason) => return not_here(*at, reason),
@@ -435,7 +457,7 @@ mod tests {
             (&["app/bootstrap.txt"], "", rust, None),
             (&["app"], "", rust, None),
             (&[manifest, main], makefile, rust, None),
-            (&[built], "", &properties("python3.13"), None),
+            (&[built], "", &properties("java21"), None),
             (&[], "", "CodeUri: s3://bucket/key, Handler: bootstrap, Runtime: provided.al2", None),
             (&[], "", "PackageType: Image, ImageUri: image", None),
             #[cfg(unix)]

@@ -10,6 +10,7 @@ use crate::{
     evaluation::value::{self, Data},
     resources::code,
     resources::policies,
+    resources::script,
     stack::{BOOTSTRAP, Code, Function, LogFormat, Logging},
     syntax::node::{Kind, Node},
     syntax::plain_scalar,
@@ -31,7 +32,7 @@ const NOT_EMULATED: Catalogue = &[
     ("FunctionScalingConfig", "the runner decides how many processes run"),
     ("FunctionUrlConfig", "the function has no URL"),
     ("KmsKeyArn", "environment variables are not encrypted"),
-    ("Layers", "the binary runs without layers"),
+    ("Layers", "the program runs without layers"),
     ("PermissionsBoundary", "permissions are not checked"),
     ("PropagateTags", "there are no tags"),
     ("ProvisionedConcurrencyConfig", "the runner decides how many processes run"),
@@ -116,11 +117,13 @@ fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     );
 }
 
-/// Reads one function that is run from this code; `None` when an error was reported.
+/// Reads one function that is run from this code, in this folder unless that is `CodeUri`; `None` when
+/// an error was reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
     code: Code,
+    folder: Option<String>,
 ) -> Option<Function> {
     // What was looked at to find the code is accounted for by that.
     for asked in ASKED_FOR_CODE {
@@ -137,6 +140,7 @@ pub(crate) fn read(
     let at = properties.node("FunctionName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at);
     let code_uri = code_uri(properties, &code);
+    let code_uri = folder.or(code_uri);
     let handler = properties.text("Handler").map_or_else(|| BOOTSTRAP.to_owned(), |at| at.value);
     let timeout = properties.unsigned("Timeout", 1..=900).unwrap_or(3);
     let memory_mb = properties.unsigned("MemorySize", 128..=10_240).unwrap_or(128);
@@ -167,7 +171,7 @@ pub(crate) fn read(
 fn check_architectures(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("Architectures") else { return };
-    properties.not_emulated("Architectures", "the binary is built for this machine");
+    properties.not_emulated("Architectures", "the function runs on this machine's processor");
     let help = "write `Architectures: [arm64]` or `Architectures: [x86_64]`";
     match value.data {
         Data::Elsewhere(_) => {}
@@ -211,7 +215,9 @@ fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
             Data::Text(text) => Some(text),
             _ => Some(String::new()),
         },
-        Code::Binary(_) | Code::Bootstrap => Some(properties.text("CodeUri")?.value),
+        Code::Binary(_) | Code::Bootstrap | Code::Script(_) => {
+            Some(properties.text("CodeUri")?.value)
+        }
     }
 }
 
@@ -238,7 +244,9 @@ fn check_zip(properties: &Properties<'_, '_>) {
         );
     }
     if !properties.has("Handler") {
-        properties.missing("Handler", "bootstrap");
+        let is_script =
+            code::runtime(properties).is_some_and(|(_, name)| script::language(&name).is_some());
+        properties.missing("Handler", if is_script { "app.handler" } else { "bootstrap" });
     }
 }
 

@@ -15,5 +15,7 @@ pub(crate) mod package;
 pub(crate) mod policies;
 pub(crate) mod runtimes;
 pub(crate) mod schedule;
+pub(crate) mod script;
+pub mod sources;
 pub(crate) mod table;
 pub(crate) mod table_parts;
