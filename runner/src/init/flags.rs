@@ -1,32 +1,20 @@
-//! The flags of each kind of project, and the names that they take.
+//! The flags of each kind of project.
 //!
 //! Which files a kind has is in `kinds`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use model::KeyAttributeType;
-use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
-use super::InitError;
-use super::kinds::Copies;
+use super::failure::InitError;
+use super::kinds::{Copies, Language};
+use super::names::{attribute_name, table_name};
 use super::table::{KeyAttribute, Table};
 use client::endpoint;
 
-/// Bytes of an attribute's name in a key.
-const ATTRIBUTE_NAME_MAX: usize = 255;
-
 /// The TTL attribute of an archive's table that does not exist yet.
 const TTL_ATTRIBUTE: &str = "expires_at";
-
-/// Characters that would need quotes in a file of the project.
-const NOT_PLAIN: &[char] = &['"', '\'', '\\', '`', '$', '{', '}'];
-
-/// What a name that cannot be used lacks.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct InvalidName(&'static str);
 
 /// Where the project is written.
 #[derive(Clone, Debug, Args)]
@@ -260,79 +248,5 @@ impl FunctionFlags {
 
     pub(super) async fn table(&self) -> Result<Table, InitError> {
         self.of_table.table().await
-    }
-}
-
-/// A language of functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Language {
-    /// Rust, built by cargo
-    Rust,
-    /// Python, with the standard library alone
-    Python,
-    /// JavaScript on Node.js, without packages
-    Node,
-}
-
-/// Returns the name of a table, if it is one.
-fn table_name(text: &str) -> Result<String, InvalidName> {
-    let is_letter = |c: u8| c.is_ascii_alphanumeric() || b"_.-".contains(&c);
-    if (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&text.len())
-        && text.bytes().all(is_letter)
-    {
-        return Ok(text.to_owned());
-    }
-    Err(InvalidName("a table's name has 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"))
-}
-
-/// Returns the name of an attribute that every file of a project can have between quotes.
-///
-/// # Errors
-/// When it is empty, too long for a key, or has characters that would need escapes.
-pub(super) fn attribute_name(text: &str) -> Result<String, InvalidName> {
-    let is_plain = |c: char| !c.is_control() && !NOT_PLAIN.contains(&c);
-    match text.len() {
-        0 => Err(InvalidName("an attribute's name is not empty")),
-        1..=ATTRIBUTE_NAME_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
-        1..=ATTRIBUTE_NAME_MAX => Err(InvalidName(
-            "an attribute's name with quotes, `\\`, `$`, braces or control characters is not written into a project: take a plain name, and change the files afterwards",
-        )),
-        _ => Err(InvalidName("the name of a key attribute has at most 255 bytes")),
-    }
-}
-
-impl FromStr for KeyAttribute {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let wrong = InvalidName("write NAME:TYPE with the type S, N or B, such as id:S");
-        let Some((name, kind)) = text.rsplit_once(':') else { return Err(wrong) };
-        let Some(kind) = KeyAttributeType::from_descriptor(kind) else { return Err(wrong) };
-        Ok(Self { name: attribute_name(name)?, kind })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_attribute_is_a_name_and_a_type() {
-        for (text, expected) in [
-            ("id:S", Some(("id", KeyAttributeType::S))),
-            ("a:b:N", Some(("a:b", KeyAttributeType::N))),
-            ("größe x:B", Some(("größe x", KeyAttributeType::B))),
-            ("id", None),
-            ("id:X", None),
-            (":S", None),
-            ("a\"b:S", None),
-            ("${x}:S", None),
-        ] {
-            let found = text.parse::<KeyAttribute>().ok();
-            assert_eq!(found.as_ref().map(|it| (it.name.as_str(), it.kind)), expected, "{text}");
-        }
-        assert!(attribute_name(&"x".repeat(256)).is_err());
-        assert!(table_name("a/b").is_err() && table_name("ab").is_err());
-        assert_eq!(table_name("Orders.2026_v-1").unwrap(), "Orders.2026_v-1");
     }
 }

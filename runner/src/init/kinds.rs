@@ -4,8 +4,9 @@
 
 use std::env;
 
-use super::InitError;
-use super::flags::Language;
+use clap::ValueEnum;
+
+use super::failure::InitError;
 use super::markers::{Values, fill};
 use super::project::{Content, Project};
 use super::table::{KeyAttribute, Table, definitions, examples};
@@ -33,6 +34,17 @@ struct Texts {
     template: &'static str,
     readme: &'static str,
     test: &'static str,
+}
+
+/// A language of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Language {
+    /// Rust, built by cargo
+    Rust,
+    /// Python, with the standard library alone
+    Python,
+    /// JavaScript on Node.js, without packages
+    Node,
 }
 
 /// Copies that follow their origins.

@@ -2,9 +2,11 @@
 //!
 //! The texts of the files are below `runner/init/`. It starts nothing and overwrites no file.
 
+mod failure;
 mod flags;
 mod kinds;
 mod markers;
+mod names;
 mod project;
 mod table;
 
@@ -15,6 +17,7 @@ use serde_json::json;
 
 use client::exit::Exit;
 use client::output::{self, Output, say, shell_word};
+use failure::InitError;
 use flags::{CountersFlags, FanOutFlags, FunctionFlags, MigrationFlags, TtlTableFlags};
 use project::Project;
 
@@ -43,33 +46,6 @@ enum Kind {
     Migration(MigrationFlags),
     /// Write a function of your own on the stream of a table
     Function(FunctionFlags),
-}
-
-/// Why a project was not written.
-#[derive(Debug, thiserror::Error)]
-enum InitError {
-    /// Use another folder, or move the files away.
-    #[error(
-        "these files are in the way: {}; nothing was written\n  = help: name another folder, such as `weir init KIND FOLDER`",
-        listed(.0)
-    )]
-    InTheWay(Vec<PathBuf>),
-    /// Install a package of Weir, or build its programs.
-    #[error(
-        "the function `{name}` is not beside `weir`: there is no file `{}`\n  = help: install a package of Weir, which has it, or run `cargo build --workspace --bins` in Weir's sources",
-        .path.display()
-    )]
-    MissingProgram { name: &'static str, path: PathBuf },
-    /// Name another table, or correct the flag.
-    #[error("{0}")]
-    Table(String),
-    /// Correct what the operating system refused.
-    #[error("cannot write `{}`: {source}", .path.display())]
-    Write { path: PathBuf, source: std::io::Error },
-}
-
-fn listed(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes the project, and lists its files on standard output.

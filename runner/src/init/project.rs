@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use platform::private_files;
 
-use super::InitError;
+use super::failure::InitError;
 
 /// The mode of what is started, here and on Lambda, whatever the user's mask is.
 const PROGRAM_MODE: u32 = 0o755;

@@ -1,10 +1,12 @@
 //! The table of a project: its name, key and TTL attribute, and how files write them.
 
+use std::str::FromStr;
+
 use model::KeyAttributeType;
 use model::limits::TABLE_NAME_LENGTH_MAX;
 
-use super::InitError;
-use super::flags::attribute_name;
+use super::failure::InitError;
+use super::names::{InvalidName, attribute_name};
 use client::endpoint;
 use client::table_description::{key_attributes, ttl_attribute};
 
@@ -23,6 +25,17 @@ impl KeyAttribute {
             KeyAttributeType::B => "MQ==",
         };
         format!(r#""{}":{{"{}":"{value}"}}"#, self.name, self.kind.descriptor())
+    }
+}
+
+impl FromStr for KeyAttribute {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let wrong = InvalidName("write NAME:TYPE with the type S, N or B, such as id:S");
+        let Some((name, kind)) = text.rsplit_once(':') else { return Err(wrong) };
+        let Some(kind) = KeyAttributeType::from_descriptor(kind) else { return Err(wrong) };
+        Ok(Self { name: attribute_name(name)?, kind })
     }
 }
 
@@ -123,4 +136,25 @@ pub(super) fn examples<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>) -
 
 fn plain(name: String) -> Result<String, InitError> {
     attribute_name(&name).map_err(|error| InitError::Table(format!("attribute `{name}`: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_attribute_is_a_name_and_a_type() {
+        for (text, expected) in [
+            ("id:S", Some(r#""id":{"S":"1"}"#)),
+            ("a:b:N", Some(r#""a:b":{"N":"1"}"#)),
+            ("größe x:B", Some(r#""größe x":{"B":"MQ=="}"#)),
+            ("id", None),
+            ("id:X", None),
+            (":S", None),
+            ("a\"b:S", None),
+        ] {
+            let found = text.parse::<KeyAttribute>().ok();
+            assert_eq!(found.map(|it| it.example()).as_deref(), expected, "{text}");
+        }
+    }
 }
