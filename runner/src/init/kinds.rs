@@ -238,16 +238,16 @@ fn of_job(
     mut values: Values<'static>,
     programs: &[(&'static str, &'static str)],
 ) -> Project {
+    let other_system = text!("every-kind/other-system.txt").trim_end().to_owned();
+    let (system, other_system) = match env::consts::OS {
+        "linux" => ("Linux", String::new()),
+        "macos" => ("macOS", other_system),
+        other => (other, other_system),
+    };
     let note = vec![
-        ("system", env::consts::OS.to_owned()),
+        ("system", system.to_owned()),
         ("architecture", architecture().to_owned()),
-        (
-            "other_system",
-            match env::consts::OS {
-                "linux" => String::new(),
-                _ => text!("every-kind/other-system.txt").trim_end().to_owned(),
-            },
-        ),
+        ("other_system", other_system),
     ];
     values.push(("programs", fill(text!("every-kind/programs.txt"), &note).trim_end().to_owned()));
     let mut project = of_texts(texts, &all_values(table, values, ""));
