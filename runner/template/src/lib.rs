@@ -42,9 +42,9 @@ use crate::{
     diagnostic::Findings,
     evaluation::{parameters, properties::Properties, resolver::Resolver},
     resources::{
-        bucket,
-        code::{self, Found, NotHere},
-        event, function, runtimes, table,
+        bucket, code, event, function,
+        origin::{Found, NotHere},
+        runtimes, table,
     },
     syntax::faults,
 };

@@ -11,6 +11,7 @@ use crate::{
     diagnostic::{Span, listed, similar},
     evaluation::properties::Properties,
     evaluation::value::{self, Data},
+    resources::origin::{self, Found, NotHere, Uri},
     resources::package::{self, Binaries},
     resources::script,
     stack::{BOOTSTRAP, Code},
@@ -20,40 +21,16 @@ use crate::{
 /// The method by which SAM builds a Cargo package.
 const CARGO: &str = "rust-cargolambda";
 
-/// The folder of the code of a function that names none, as SAM takes it.
-pub(crate) const DEFAULT_URI: &str = ".";
-
-/// What was found out about a function's code.
-pub(crate) enum Found {
-    /// It runs here.
-    Here {
-        /// From what.
-        code: Code,
-        /// In which folder, relative to the template's, if that is not `CodeUri`.
-        folder: Option<String>,
-    },
-    /// It does not.
-    NotHere(NotHere),
-}
-
-/// Why a function does not run here.
-pub(crate) struct NotHere {
-    /// Where that is written.
-    pub(crate) at: Span,
-    pub(crate) reason: String,
-    /// What to write instead, where it would not run on AWS either.
-    pub(crate) help: Option<String>,
-}
-
 /// What the function is run from; `None` when an error was reported.
 pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Found> {
     let context = properties.resolver.context;
-    let uri = uri(properties);
-    let method = method(resource);
-    let is_provided = runtime(properties).is_none_or(|(_, name)| name.starts_with("provided"));
+    let uri = origin::uri(properties);
+    let method = origin::method(resource);
+    let is_provided =
+        origin::runtime(properties).is_none_or(|(_, name)| name.starts_with("provided"));
     let is_made_otherwise = method.is_some_and(|(_, name)| name != CARGO);
     let here = |code: Code| Some(Found::Here { code, folder: None });
-    let runtime = runtime(properties).filter(|_| !is_image(properties));
+    let runtime = origin::runtime(properties).filter(|_| !origin::is_image(properties));
     if let Some(language) = runtime.as_ref().and_then(|(_, name)| script::language(name)) {
         return match context.invoked_elsewhere {
             true => here(Code::Elsewhere),
@@ -74,7 +51,7 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         check_bootstrap(properties, folder.as_deref(), &uri);
         return here(Code::Bootstrap);
     }
-    let made = script::built(properties, resource.id).filter(|_| is_provided && is_made_otherwise);
+    let made = origin::built(properties, resource.id).filter(|_| is_provided && is_made_otherwise);
     if let (Some(made), Some(root)) = (made, &context.folder)
         && is_executable(&root.join(&made).join(BOOTSTRAP))
     {
@@ -125,56 +102,6 @@ fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) 
     }
 }
 
-/// Where the code lies.
-pub(crate) enum Uri {
-    /// In a folder, relative to the template's.
-    Folder(String),
-    /// Where it is not read: in S3, or at a place that only AWS knows.
-    Away(Span, &'static str),
-    /// It is not said, or an error was reported.
-    Unknown,
-}
-
-fn uri(properties: &Properties<'_, '_>) -> Uri {
-    let Some(node) = properties.node("CodeUri") else {
-        let has_other = properties.has("InlineCode") || is_image(properties);
-        return if has_other { Uri::Unknown } else { Uri::Folder(DEFAULT_URI.to_owned()) };
-    };
-    let in_s3 = "the function's code lies in S3";
-    if matches!(node.kind, Kind::Map(_)) {
-        return Uri::Away(node.at, in_s3);
-    }
-    match properties.value("CodeUri").map(|value| value.data) {
-        Some(Data::Text(text)) if text.starts_with("s3://") => Uri::Away(node.at, in_s3),
-        Some(Data::Text(text)) => Uri::Folder(text),
-        Some(Data::Elsewhere(_)) => {
-            Uri::Away(node.at, "where the function's code lies is known only on AWS")
-        }
-        _ => Uri::Unknown,
-    }
-}
-
-/// How SAM is told to build the function, with its place.
-pub(crate) fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
-    let node = resource.node.get("Metadata")?.get("BuildMethod")?;
-    Some((node.at, node.as_text()?))
-}
-
-/// The runtime, with its place.
-pub(crate) fn runtime(properties: &Properties<'_, '_>) -> Option<(Span, String)> {
-    let value = properties.value("Runtime")?;
-    if let Data::Text(text) = value.data { Some((value.at, text)) } else { None }
-}
-
-/// Whether the function is a container image.
-pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
-    let is_said = match properties.value("PackageType").map(|value| value.data) {
-        Some(Data::Text(kind)) => kind == "Image",
-        _ => false,
-    };
-    is_said || properties.has("ImageUri") || properties.has("ImageConfig")
-}
-
 /// Why the function is not built from a Cargo package; `None` when it is.
 fn reason_not_here(
     properties: &Properties<'_, '_>,
@@ -190,12 +117,14 @@ fn reason_not_here(
     if properties.has("InlineCode") {
         return because("InlineCode", "code written in the template is not run");
     }
-    if is_image(properties) {
+    if origin::is_image(properties) {
         let named = ["PackageType", "ImageUri", "ImageConfig"];
         let name = named.into_iter().find(|name| properties.has(name)).unwrap_or_default();
         return because(name, "container images are not run");
     }
-    if let Some((at, runtime)) = runtime(properties).filter(|(_, it)| !it.starts_with("provided")) {
+    if let Some((at, runtime)) =
+        origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
+    {
         let reason = format!("no function for `{runtime}` is run here");
         let help = "write it for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
                     build` makes, or in Python or Node; or let another program run it, such as `sam \

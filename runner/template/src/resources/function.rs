@@ -8,7 +8,7 @@ use crate::{
     diagnostic::Span,
     evaluation::properties::{Catalogue, Properties},
     evaluation::value::{self, Data},
-    resources::code,
+    resources::origin,
     resources::policies,
     resources::script,
     stack::{BOOTSTRAP, Code, Function, LogFormat, Logging},
@@ -129,7 +129,7 @@ pub(crate) fn read(
     for asked in ASKED_FOR_CODE {
         let _ = properties.node(asked);
     }
-    if !code::is_image(properties) {
+    if !origin::is_image(properties) {
         check_zip(properties);
     }
     policies::check(properties);
@@ -205,8 +205,8 @@ pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
 /// The folder of the code, as it is written; empty where there is none to be read.
 fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
-        let has_other = properties.has("InlineCode") || code::is_image(properties);
-        return Some(if has_other { String::new() } else { code::DEFAULT_URI.to_owned() });
+        let has_other = properties.has("InlineCode") || origin::is_image(properties);
+        return Some(if has_other { String::new() } else { origin::DEFAULT_URI.to_owned() });
     };
     match code {
         // It may lie in S3, and nothing here reads it.
@@ -231,7 +231,7 @@ fn check_zip(properties: &Properties<'_, '_>) {
     if !properties.has("Runtime") {
         properties.missing("Runtime", "provided.al2023");
     }
-    if let Some((at, runtime)) = code::runtime(properties)
+    if let Some((at, runtime)) = origin::runtime(properties)
         && runtime.starts_with("provided")
         && !PROVIDED.contains(&runtime.as_str())
     {
@@ -245,7 +245,7 @@ fn check_zip(properties: &Properties<'_, '_>) {
     }
     if !properties.has("Handler") {
         let is_script =
-            code::runtime(properties).is_some_and(|(_, name)| script::language(&name).is_some());
+            origin::runtime(properties).is_some_and(|(_, name)| script::language(&name).is_some());
         properties.missing("Handler", if is_script { "app.handler" } else { "bootstrap" });
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod function;
 pub(crate) mod global_table;
 pub(crate) mod index;
 pub(crate) mod mapping;
+pub(crate) mod origin;
 pub(crate) mod package;
 pub(crate) mod policies;
 pub(crate) mod runtimes;

@@ -10,13 +10,10 @@ use crate::{
     evaluation::properties::Properties,
     evaluation::value::{Data, Value},
     not_emulated::NotEmulated,
-    resources::code::{self, Found, NotHere, Uri},
+    resources::origin::{BUILD_FOLDER, Found, NotHere, Uri, built, method},
     resources::sources,
     stack::{Code, Language, Layer, Script},
 };
-
-/// Where `sam build` puts each function and layer, beside the template.
-const BUILD_FOLDER: &str = ".aws-sam/build";
 
 /// The language of a runtime, and the version in its name: `python3.13` is Python `3.13`.
 pub(crate) fn language(runtime: &str) -> Option<(Language, &str)> {
@@ -113,13 +110,6 @@ fn language_of(method: &str) -> Option<Language> {
 fn handler(properties: &Properties<'_, '_>) -> Option<String> {
     let Data::Text(handler) = properties.value("Handler")?.data else { return None };
     Some(handler)
-}
-
-/// The folder that `sam build` has made for a resource, relative to the template's.
-pub(crate) fn built(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
-    let root = properties.resolver.context.folder.as_ref()?;
-    let folder = format!("{BUILD_FOLDER}/{id}");
-    root.join(&folder).is_dir().then_some(folder)
 }
 
 /// Warns of a build that is older than what it was made from.
@@ -234,7 +224,7 @@ fn layer_folder(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
     let content = properties.resolver.resolve(resource.properties.get(content)?)?;
     let Data::Text(folder) = content.data else { return None };
     // SAM builds a layer only when the template says how.
-    let built = code::method(resource).and_then(|_| built(properties, id));
+    let built = method(resource).and_then(|_| built(properties, id));
     built.or(Some(folder).filter(|folder| !folder.starts_with("s3://")))
 }
 
