@@ -14,6 +14,7 @@ use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
+use crate::init::{self, InitArguments};
 use crate::invoke::{self, InvokeArguments};
 use crate::local_workers::OnLocalRuntime;
 use crate::logs::{self, LogsArguments};
@@ -45,7 +46,7 @@ const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir check                find errors and probable mistakes in template.yaml\n  weir up                   run template.yaml and keep it running\n  weir load --help          load files into a table\n  weir streams explain --last   why a function ran or did not\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
+    after_help = "Examples:\n  weir init --help          write a small project for a table of yours\n  weir demo                 see everything work, in under a minute\n  weir check                what is wrong in template.yaml, or probably not meant\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -70,7 +71,9 @@ struct CommandLine {
 enum Verb {
     /// Run all pipelines once on generated data and verify the results
     Demo(DemoArguments),
-    /// Run the template until Ctrl-C; its data is kept for the next start
+    /// Write a small project: a template for one job of Weir, or for a function of your own
+    Init(Box<InitArguments>),
+    /// Run the template until Ctrl-C; the data is still there the next time
     Up(UpArguments),
     /// Check the template for errors and probable mistakes
     Check(CheckArguments),
@@ -210,6 +213,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => Box::pin(run_demo(&arguments, output, stack()?, &folder)).await,
+        Verb::Init(arguments) => Box::pin(init::run(*arguments, output)).await,
         Verb::Up(arguments) => {
             let path = template.as_deref().map_err(String::clone)?;
             let template = up::Template { path, folder: &folder, parameters: &context.parameters };
@@ -487,8 +491,8 @@ mod tests {
     #[test]
     fn every_command_in_the_documents_is_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let mut pages = vec![root.join("README.md"), root.join("examples/hello-stream/README.md")];
-        let mut folders = vec![root.join("docs")];
+        let mut pages = vec![root.join("README.md")];
+        let mut folders = vec![root.join("docs"), root.join("runner/init")];
         while let Some(folder) = folders.pop() {
             let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
             let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());

@@ -2,6 +2,7 @@
 //!
 //! It changes nothing. Each failed check says how to fix it.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +16,9 @@ use client::exit::Exit;
 use client::output::{self, Output};
 use client::running::{Look, Running};
 use local::function::binaries::Wanted;
+use local::function::scripts::Interpreters;
 use local::system::functions::{built, wanted};
-use template::Stack;
+use template::{Code, Stack};
 
 /// Free space in MB below which a first build may not fit.
 const FREE_MB_MIN: u64 = 5_000;
@@ -68,7 +70,10 @@ pub async fn run(
     stack: Result<Stack, String>,
     template_folder: &Path,
 ) -> Exit {
-    let functions = stack.as_ref().ok().map(|stack| functions(stack, template_folder));
+    let functions = match &stack {
+        Ok(stack) => vec![functions(stack, template_folder), interpreters(stack).await],
+        Err(_) => Vec::new(),
+    };
     let builds = stack.as_ref().map_or(true, |stack| builds(stack, template_folder));
     let mut checks = vec![
         tool("toolchain", "rustc", builds),
@@ -151,8 +156,13 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
         None => {
             let (sources, there): (Vec<_>, Vec<_>) =
                 wanted.values().partition(|wanted| wanted.has_source());
-            let counts =
-                [(sources.len(), "from their sources"), (there.len() + built, "already there")];
+            let is_script =
+                |function: &&template::Function| matches!(function.code, Code::Script(_));
+            let counts = [
+                (sources.len(), "from their sources"),
+                (there.len() + built, "already there"),
+                (stack.functions.iter().filter(is_script).count(), "in Python or Node"),
+            ];
             let said = counts.into_iter().filter(|(count, _)| *count > 0);
             let said: Vec<String> = said.map(|(count, how)| format!("{count} {how}")).collect();
             match said.is_empty() {
@@ -163,6 +173,27 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
     };
     let fix = "correct CodeUri, or put the binary beside weir";
     Check { what: "functions", state, finding, fix }
+}
+
+/// Whether handlers in Python and Node have an interpreter, and which.
+async fn interpreters(stack: &Stack) -> Check {
+    let (mut interpreters, mut found) = (Interpreters::default(), BTreeMap::new());
+    let (what, fix) = ("interpreters", "install it, so that it is on PATH");
+    for function in &stack.functions {
+        let Code::Script(script) = &function.code else { continue };
+        match interpreters.of(script, &function.logical_id).await {
+            Ok(interpreter) => found.insert(
+                script.runtime(),
+                format!("{} for {}", interpreter.version, script.runtime()),
+            ),
+            Err(error) => {
+                return Check { what, state: State::Failed, finding: error.to_string(), fix };
+            }
+        };
+    }
+    let found: Vec<String> = found.into_values().collect();
+    let finding = if found.is_empty() { "none needed".to_owned() } else { found.join(", ") };
+    Check { what, state: State::Well, finding, fix }
 }
 
 fn counts(stack: &Stack) -> String {

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod command_line;
 pub mod demo;
 pub mod doctor;
+pub mod init;
 pub mod invoke;
 mod local_workers;
 pub mod logs;

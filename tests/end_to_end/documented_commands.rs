@@ -49,7 +49,6 @@ fn every_command_and_flag_that_a_document_names_is_there() {
     let mut paths = files_below(&root().join("docs"));
     paths.sort();
     paths.push(root().join("README.md"));
-    paths.push(root().join("examples/hello-stream/README.md"));
     let (mut looked_up, mut wrong) = (0, Vec::new());
     for path in paths.iter().filter(|path| path.extension().is_some_and(|it| it == "md")) {
         for command in commands_shown(&fs::read_to_string(path).unwrap()) {

@@ -162,9 +162,6 @@ fn fixtures(up: &Up) {
     write("event.json", r#"{"Records":[]}"#);
     write("rules.yaml", RULES);
     write("shop.yaml", PLAN);
-    fs::create_dir_all(folder.join("examples")).unwrap();
-    let example = root().join("examples/hello-stream");
-    std::os::unix::fs::symlink(example, folder.join("examples/hello-stream")).unwrap();
     table(up, "orders", "orderID", "N");
     table(up, "shop", "pk", "S");
     table(up, "ballots", "ballot", "S");

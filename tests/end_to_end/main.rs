@@ -18,12 +18,15 @@ mod editions;
 mod gate;
 mod gateway;
 mod hot;
+mod init;
+mod languages;
 mod load;
 mod migration;
 mod parquet_rows;
 mod pipe;
 mod process;
 mod streams;
+mod tutorials;
 mod wire;
 
 // They need a running system, as users have.

@@ -23,9 +23,9 @@ pub fn begin() {
     OF_USER.get_or_init(|| before);
 }
 
-/// Runs `spawn`, which starts a program that is not Weir's, with the user's own umask, so that its
-/// output is as readable as if the user had started it. A file that another thread creates at that
-/// moment gets that umask too; its directory still excludes other users.
+/// Runs `spawn`, which starts a program that is not Weir's or writes sources of the user, with the user's
+/// own mask: what it makes is as readable as if the user had made it. A file that another thread creates at that moment has
+/// that mask too; the directory around it keeps others out.
 ///
 /// # Errors
 /// Those of `spawn`.

@@ -136,7 +136,13 @@ use Nature::{Endless, Long, Orderly, Short};
 
 /// Every verb, by its words.
 pub const NATURES: &[(&str, Nature)] = &[
-    ("demo", Long("run `weir demo` again: it starts from the beginning")),
+    ("demo", Long("run `weir demo` again: it begins anew")),
+    ("init archive", Short),
+    ("init counters", Short),
+    ("init versions", Short),
+    ("init fan-out", Short),
+    ("init migration", Short),
+    ("init function", Short),
     ("up", Orderly),
     ("check", Short),
     ("load", Long("run the same command again: puts are repeated, and counted lines are skipped")),

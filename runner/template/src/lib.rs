@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 pub use crate::context::Context;
 pub use crate::not_emulated::NotEmulated;
 pub use crate::resources::function::RESERVED_VARIABLES;
-pub use crate::resources::{binary, entrypoint};
+pub use crate::resources::{binary, entrypoint, sources};
 pub use crate::syntax::document;
 use crate::{
     checks::{elsewhere, lint},
@@ -43,9 +43,9 @@ use crate::{
     diagnostic::Findings,
     evaluation::{parameters, properties::Properties, resolver::Resolver},
     resources::{
-        bucket,
-        code::{self, Found, NotHere},
-        event, function, runtimes, table,
+        bucket, code, event, function,
+        origin::{Found, NotHere},
+        runtimes, table,
     },
     syntax::faults,
 };
@@ -54,8 +54,9 @@ pub use crate::{
     resources::binary::Wanted,
     stack::{
         Absent, AttributeDefinition, BOOTSTRAP, Billing, Bucket, Code, Destination,
-        EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging,
-        NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource, StreamViewType, Table,
+        EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, Language, Layer,
+        LogFormat, Logging, NotRun, Projection, Schedule, Script, Stack, StartingPosition,
+        StreamSource, StreamViewType, Table,
     },
 };
 
@@ -186,18 +187,18 @@ impl<'a> Reading<'a, '_> {
         let findings = self.resolver.findings;
         for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
             let properties = self.properties(resource);
-            let (code, is_absent) = match code::find(&properties, resource) {
-                Some(Found::Here(code)) => (code, false),
-                // Its other errors are reported too.
-                None => (Code::Elsewhere, false),
+            let (code, folder, is_absent) = match code::find(&properties, resource) {
+                Some(Found::Here { code, folder }) => (code, folder, false),
+                // What else is wrong with it is told together with what was reported.
+                None => (Code::Elsewhere, None, false),
                 Some(Found::NotHere(NotHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
                     self.not_run(resource, at, reason, help, stack);
-                    (Code::Elsewhere, true)
+                    (Code::Elsewhere, None, true)
                 }
             };
             let read = || {
-                stack.functions.extend(function::read(&properties, resource, code));
+                stack.functions.extend(function::read(&properties, resource, code, folder));
                 event::read(&properties, resource, stack);
             };
             if is_absent { findings.of_what_does_not_run(read) } else { read() }

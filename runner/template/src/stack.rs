@@ -21,7 +21,7 @@ pub struct Stack {
     pub tables: Vec<Table>,
     /// S3 buckets.
     pub buckets: Vec<Bucket>,
-    /// Lambda functions that are built from Rust.
+    /// Lambda functions that run here.
     pub functions: Vec<Function>,
     /// Event source mappings, from a table's stream to a function.
     pub mappings: Vec<EventSourceMapping>,
@@ -281,8 +281,54 @@ pub enum Code {
     Binary(String),
     /// `bootstrap` in `CodeUri`, which another tool has built.
     Bootstrap,
-    /// None on this machine: another runtime has it.
+    /// A handler in a language that this machine has an interpreter for.
+    Script(Script),
+    /// Nothing of this machine: who runs the functions instead has it.
     Elsewhere,
+}
+
+/// A language of handlers that its own interpreter runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Language {
+    /// `python3.X`
+    Python,
+    /// `nodejsX.x`
+    Node,
+}
+
+/// A handler in Python or Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// In which language.
+    pub language: Language,
+    /// The version that `Runtime` names, such as `3.13` or `22`.
+    pub version: String,
+    /// `InlineCode`, in place of a folder.
+    pub inline: Option<String>,
+    /// The folder that `sam build` has made for the function, relative to the template's.
+    pub build_folder: Option<String>,
+    /// Its layers, in the order of the template.
+    pub layers: Vec<Layer>,
+}
+
+impl Script {
+    /// The runtime's name on Lambda, such as `python3.13`.
+    #[must_use]
+    pub fn runtime(&self) -> String {
+        match self.language {
+            Language::Python => format!("python{}", self.version),
+            Language::Node => format!("nodejs{}.x", self.version),
+        }
+    }
+}
+
+/// A layer of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// A folder, relative to the template's.
+    Folder(String),
+    /// One that lies on AWS, by its ARN or by what refers to it.
+    Away(String),
 }
 
 /// A Lambda function.
@@ -294,7 +340,8 @@ pub struct Function {
     pub name: String,
     /// `arn:aws:lambda:<region>:<account>:function:<name>`.
     pub arn: String,
-    /// `CodeUri`: a folder relative to the template's folder; empty when that is not read.
+    /// `CodeUri`, or the folder that `sam build` has made from it: relative to the template's folder;
+    /// empty when that is not read.
     pub code_uri: String,
     /// Its program.
     pub code: Code,
@@ -321,7 +368,7 @@ impl Function {
     pub fn invoked_as(&self) -> &str {
         match &self.code {
             Code::Binary(name) => name,
-            Code::Bootstrap | Code::Elsewhere => &self.name,
+            Code::Bootstrap | Code::Script(_) | Code::Elsewhere => &self.name,
         }
     }
 }

@@ -61,8 +61,13 @@ pub(super) fn variables(
     set("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{name}"));
     set("AWS_LAMBDA_LOG_STREAM_NAME", format!("instance-{number}"));
     set("AWS_EXECUTION_ENV", "AWS_Lambda_rust".to_owned());
+    for (variable, value) in settings.script.iter().flat_map(|script| &script.variables) {
+        set(variable, value.clone());
+    }
     set("_HANDLER", settings.handler.clone());
-    if let Some(folder) = settings.binary.parent().filter(|it| !it.as_os_str().is_empty()) {
+    let beside = settings.binary.parent();
+    let folder = settings.script.as_ref().map_or(beside, |script| Some(script.task_root.as_path()));
+    if let Some(folder) = folder.filter(|it| !it.as_os_str().is_empty()) {
         set("LAMBDA_TASK_ROOT", folder.to_string_lossy().into_owned());
     }
     set("AWS_REGION", region.clone());

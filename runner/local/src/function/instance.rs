@@ -168,6 +168,7 @@ impl Instance {
         let path = std::env::var("PATH").ok();
         let mut command = Command::new(&settings.binary);
         command
+            .args(settings.script.iter().flat_map(|script| &script.arguments))
             .env_clear()
             .envs(environment::variables(settings, listener.address(), number, path))
             .stdin(Stdio::null())
@@ -181,7 +182,7 @@ impl Instance {
         #[cfg(unix)]
         command.process_group(0);
         // One that takes its place in this moment is seen before the next invocation.
-        let build = program::look(&settings.binary);
+        let build = program::look(&settings.program());
         let child = command
             .spawn()
             .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;

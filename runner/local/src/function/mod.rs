@@ -1,9 +1,10 @@
-//! Runs Lambda functions as they are deployed: their real binaries, on the Lambda Runtime API.
+//! Runs Lambda functions as they are deployed: their real binaries, or their handlers in Python and
+//! Node, on the Lambda Runtime API.
 //!
 //! A function has up to `concurrency` instances. An instance is a child process with a listener of
 //! its own, so that who asks for an invocation, who answered it and who died over it is never
 //! a guess. Instances are started when an invocation finds all others busy, kept for the next one,
-//! and replaced when they exit, run out of time, or their program was built anew.
+//! and replaced when they exit, run out of time, or their program has changed.
 //!
 //! When this process dies without a chance to clean up (`kill -9`), its sockets close, the call for
 //! the next invocation that each instance has open breaks, and `lambda_runtime` ends the child; an
@@ -13,6 +14,7 @@
 //! It does not decide when a function runs (see the crates `mapping` and `template`), and retries nothing.
 
 pub mod binaries;
+pub mod scripts;
 
 mod environment;
 mod event;
@@ -59,6 +61,8 @@ pub struct Settings {
     pub working_folder: Option<PathBuf>,
     /// `Handler`, told to the function: a binary of its own runtime is free to look at it.
     pub handler: String,
+    /// How a handler in Python or Node is started by `binary`, its interpreter.
+    pub script: Option<Launch>,
     /// Who runs the function instead; then no file is started.
     pub remote: Option<Remote>,
     /// The variables of the template; Lambda's own are added.
@@ -88,6 +92,21 @@ pub struct Settings {
     pub lambda_endpoint: Option<String>,
     /// The folder of the log files `<name>.log`.
     pub log_folder: PathBuf,
+}
+
+/// How a handler in Python or Node is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The interpreter.
+    pub program: PathBuf,
+    /// The interpreter's arguments, with the client of the Runtime API.
+    pub arguments: Vec<String>,
+    /// The variables of its runtime, such as `PYTHONPATH`.
+    pub variables: BTreeMap<String, String>,
+    /// The folder of the code, `/var/task` on Lambda.
+    pub task_root: PathBuf,
+    /// The folders of sources: after a change in them, the next invocation starts an instance.
+    pub sources: Vec<PathBuf>,
 }
 
 /// The key that a function signs its requests with.
@@ -152,6 +171,7 @@ impl Settings {
             binary,
             working_folder: None,
             handler: "bootstrap".to_owned(),
+            script: None,
             remote: None,
             environment: BTreeMap::new(),
             memory_mb: 128,
@@ -180,6 +200,14 @@ impl Settings {
             !name.starts_with("AWS_LAMBDA_") && !is_own
         });
         variables
+    }
+
+    /// What its instances are started from.
+    fn program(&self) -> program::Program {
+        match &self.script {
+            Some(script) => program::Program::Sources(script.sources.clone()),
+            None => program::Program::File(self.binary.clone()),
+        }
     }
 
     /// The function's ARN.

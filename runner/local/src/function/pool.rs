@@ -354,17 +354,17 @@ impl Pool {
         Ok(instance)
     }
 
-    /// Looks whether the program was built anew. Instances that are idle go with the old one; one that
+    /// Checks whether the program has changed. Instances that are idle go with the old one; one that
     /// is busy goes when it would be taken next.
     async fn follow_program(&self) {
-        let binary = &self.shared.settings.binary;
+        let program = &self.shared.settings.program();
         let (known, is_warm) = {
             let instances = self.instances();
             (instances.build.clone(), !instances.idle.is_empty())
         };
         let found = match &known {
-            None => program::look(binary),
-            Some(known) => program::current(binary, known, is_warm).await,
+            None => program::look(program),
+            Some(known) => program::current(program, known, is_warm).await,
         };
         let Some(found) = found.filter(|found| known.as_ref() != Some(found)) else { return };
         let mut instances = self.instances();

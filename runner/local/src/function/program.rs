@@ -1,10 +1,11 @@
-//! The file that a function's instances are started from, which may be built anew while they run: which
-//! build of it an instance is of, and whether the one that is there is whole.
+//! What a function's instances are started from, which may change while they run: which build of its
+//! file, or which state of its sources, an instance is of, and whether what is there is whole.
 //!
 //! Nothing is started or ended here.
 
 use std::fs::Metadata;
-use std::path::Path;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// A file that was written so long ago, and not since, is taken to be whole: compilers and `cp` write
@@ -15,10 +16,19 @@ pub(super) const SETTLED: Duration = Duration::from_millis(300);
 /// the next invocation.
 pub(super) const LOOKS_MAX: u32 = 15;
 
-/// One state of the file. Another one is another build, or the same one that was put there again.
+/// What is watched.
+#[derive(Clone, Debug)]
+pub(super) enum Program {
+    /// A file.
+    File(PathBuf),
+    /// The source files below these folders.
+    Sources(Vec<PathBuf>),
+}
+
+/// One state of the program. Another one is another build, or the same one that was put there again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Build {
-    /// Device and number of the file, where the system tells.
+    /// Device and number of the file, where the system tells; a hash and the count of sources.
     file: (u64, u64),
     bytes: u64,
     modified: Option<SystemTime>,
@@ -30,6 +40,21 @@ impl Build {
         let (file, is_executable) = file_of(found);
         let modified = found.modified().ok();
         Self { file, bytes: found.len(), modified, is_executable }
+    }
+
+    /// The state of all source files together; `None` while there is none.
+    fn of_sources(folders: &[PathBuf]) -> Option<Self> {
+        let found: Vec<_> = folders.iter().flat_map(|it| template::sources::files(it)).collect();
+        let (mut hash, mut bytes, mut newest) = (DefaultHasher::new(), 0_u64, None);
+        for source in &found {
+            let modified = source.metadata.modified().ok();
+            (&source.path, source.metadata.len(), modified).hash(&mut hash);
+            bytes = bytes.saturating_add(source.metadata.len());
+            newest = newest.max(modified);
+        }
+        let file = (hash.finish(), found.len() as u64);
+        let is_there = !found.is_empty();
+        is_there.then_some(Self { file, bytes, modified: newest, is_executable: true })
     }
 
     /// Whether it could be started, if it is whole.
@@ -55,19 +80,24 @@ fn file_of(_: &Metadata) -> ((u64, u64), bool) {
     ((0, 0), true)
 }
 
-/// The file as it is; none while there is none.
-pub(super) fn look(path: &Path) -> Option<Build> {
-    let found = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
-    Some(Build::of(&found))
+/// The program as it is; none while there is none.
+pub(super) fn look(program: &Program) -> Option<Build> {
+    match program {
+        Program::File(path) => {
+            let found = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
+            Some(Build::of(&found))
+        }
+        Program::Sources(folders) => Build::of_sources(folders),
+    }
 }
 
 /// The build that the next invocation is for: the one that is known, or another one once it is whole.
 /// None while there is none that is: then an instance that is warm may go on with the one of before, and
 /// nothing is waited for. Nor is what is not there at all: it is no matter of moments, and no invocation.
-pub(super) async fn current(path: &Path, known: &Build, is_warm: bool) -> Option<Build> {
+pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {
-        let there = look(path);
+        let there = look(program);
         match judge(there.as_ref(), before.as_ref(), known, SystemTime::now()) {
             Seen::Whole => return there,
             Seen::UnderWay if is_warm || there.is_none() => return None,
@@ -145,21 +175,40 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = &folder.path().join("bootstrap");
+        let program = &Program::File(path.clone());
         let set = |mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         fs::write(path, "one").unwrap();
         set(0o755);
-        let known = look(path).unwrap();
-        assert_eq!(current(path, &known, true).await, Some(known.clone()), "also a fresh one");
+        let known = look(program).unwrap();
+        assert_eq!(current(program, &known, true).await, Some(known.clone()), "also a fresh one");
         fs::write(path, "another").unwrap();
         set(0o644);
-        assert_eq!(current(path, &known, true).await, None);
+        assert_eq!(current(program, &known, true).await, None);
         let make_executable = async {
             tokio::time::sleep(SETTLED / 2).await;
             set(0o755);
         };
-        let (found, ()) = tokio::join!(current(path, &known, false), make_executable);
-        assert!(found.is_some() && found == look(path));
+        let (found, ()) = tokio::join!(current(program, &known, false), make_executable);
+        assert!(found.is_some() && found == look(program));
         fs::remove_file(path).unwrap();
-        assert_eq!(current(path, &known, false).await, None);
+        assert_eq!(current(program, &known, false).await, None);
+    }
+
+    #[tokio::test]
+    async fn sources_are_one_state_and_settle_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = &Program::Sources(vec![folder.path().to_owned()]);
+        assert_eq!(look(program), None);
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("app.py", "x = 1");
+        write("notes.log", "a");
+        let known = look(program).unwrap();
+        write("notes.log", "longer");
+        assert_eq!(current(program, &known, true).await, Some(known.clone()));
+        write("part.py", "");
+        let (started, next) = (std::time::Instant::now(), current(program, &known, true).await);
+        assert!(next.is_some_and(|next| next != known));
+        assert!(started.elapsed() >= SETTLED / 2);
     }
 }

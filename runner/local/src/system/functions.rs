@@ -1,4 +1,5 @@
-//! The functions of a template: building their binaries, and setting each up to be invoked.
+//! The functions of a template: building their binaries, finding what runs the others, and setting each
+//! up to be invoked.
 //!
 //! No process is started here: a function's first invocation does that.
 
@@ -8,8 +9,9 @@ use std::sync::Arc;
 
 use aws_credential_types::provider::SharedCredentialsProvider;
 
-use crate::function::binaries::{self, Wanted};
-use crate::function::{Credentials, Event, Function, Observer, Remote, Settings};
+use crate::function::binaries::Wanted;
+use crate::function::scripts::{self, Places};
+use crate::function::{Credentials, Event, Function, Launch, Observer, Remote, Settings};
 use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
 
 /// The shards of a new table's stream, of which each has an invocation at a time for each lane.
@@ -58,8 +60,31 @@ pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf>
     bootstraps.map(of).collect()
 }
 
-/// Builds, or finds, the binary of every function, by logical id.
+/// What a function is started from.
+pub(crate) enum Program {
+    /// A program of its own.
+    Binary(PathBuf),
+    /// A handler in Python or Node.
+    Script(Launch),
+}
+
+/// Builds, or finds, what every function is started from, by logical id.
 pub(crate) async fn build(
+    stack: &Stack,
+    places: &Places<'_>,
+) -> Result<BTreeMap<String, Program>, String> {
+    let scripts = scripts::prepare(stack, places).await.map_err(|error| error.to_string())?;
+    let binaries = binaries(stack, places.template).await?;
+    let binaries = binaries.into_iter().map(|(id, path)| (id, Program::Binary(path)));
+    Ok(scripts
+        .into_iter()
+        .map(|(id, launch)| (id, Program::Script(launch)))
+        .chain(binaries)
+        .collect())
+}
+
+/// Builds, or finds, the binary of every function that is one, by logical id.
+async fn binaries(
     stack: &Stack,
     template_folder: &Path,
 ) -> Result<BTreeMap<String, PathBuf>, String> {
@@ -78,7 +103,7 @@ pub(crate) async fn build(
     }
     let mut progress = |line: &str| tracing::info!("  {line}");
     let has_seen_output = tracing::enabled!(tracing::Level::INFO);
-    let paths = binaries::build(&list, &mut progress).await;
+    let paths = crate::function::binaries::build(&list, &mut progress).await;
     let paths = paths.map_err(|error| error.text(has_seen_output))?;
     let compiled =
         wanted.into_iter().filter_map(|(id, wanted)| Some((id, paths.get(&wanted)?.clone())));
@@ -88,19 +113,20 @@ pub(crate) async fn build(
 /// Sets up every function, by logical id.
 pub(crate) fn start(
     stack: &Stack,
-    binaries: &BTreeMap<String, PathBuf>,
+    programs: &BTreeMap<String, Program>,
     endpoints: &Endpoints,
 ) -> Result<BTreeMap<String, Arc<Function>>, String> {
     let mut functions = BTreeMap::new();
     for described in &stack.functions {
-        let binary = match (&endpoints.invoke_url, binaries.get(&described.logical_id)) {
-            (_, Some(binary)) => binary.as_path(),
-            (Some(_), None) => Path::new(described.invoked_as()),
+        let elsewhere = Program::Binary(described.invoked_as().into());
+        let program = match (&endpoints.invoke_url, programs.get(&described.logical_id)) {
+            (_, Some(program)) => program,
+            (Some(_), None) => &elsewhere,
             (None, None) => {
                 return Err(format!("function `{}` has no binary", described.logical_id));
             }
         };
-        let settings = settings(stack, described, binary, endpoints);
+        let settings = settings(stack, described, program, endpoints);
         let function = Function::new(settings, observer()).map_err(|error| error.to_string())?;
         functions.insert(described.logical_id.clone(), Arc::new(function));
     }
@@ -110,7 +136,7 @@ pub(crate) fn start(
 fn settings(
     stack: &Stack,
     described: &template::Function,
-    binary: &Path,
+    program: &Program,
     endpoints: &Endpoints,
 ) -> Settings {
     let mut environment = described.environment.clone();
@@ -121,13 +147,19 @@ fn settings(
         environment.insert("AWS_LAMBDA_LOG_LEVEL".to_owned(), level.clone());
     }
     let reserved = described.reserved_concurrency.and_then(|count| usize::try_from(count).ok());
-    let working_folder = match described.code {
-        Code::Bootstrap => binary.parent().map(Path::to_owned),
-        Code::Binary(_) | Code::Elsewhere => None,
+    let (binary, script) = match program {
+        Program::Binary(path) => (path, None),
+        Program::Script(launch) => (&launch.program, Some(launch.clone())),
+    };
+    let working_folder = match (&described.code, &script) {
+        (_, Some(launch)) => Some(launch.task_root.clone()),
+        (Code::Bootstrap, None) => binary.parent().map(Path::to_owned),
+        (Code::Binary(_) | Code::Script(_) | Code::Elsewhere, None) => None,
     };
     Settings {
         environment,
         working_folder,
+        script,
         handler: described.handler.clone(),
         memory_mb: described.memory_mb,
         timeout: described.timeout,
@@ -162,7 +194,7 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| match event {
         Event::ProgramChanged { function } => tracing::info!(
-            "function   {function}: its program was built anew and runs from the next invocation on"
+            "function   {function}: it has changed, and runs as it is now from this invocation on"
         ),
         event => tracing::debug!("{event:?}"),
     })
@@ -199,7 +231,8 @@ mod tests {
             log_folder: folder.path().join("logs"),
             invoke_url: None,
         };
-        let settings = settings(&stack, &stack.functions[0], &bootstrap, &endpoints);
+        let program = Program::Binary(bootstrap);
+        let settings = settings(&stack, &stack.functions[0], &program, &endpoints);
         assert_eq!(settings.working_folder, Some(code));
     }
 }

@@ -2,8 +2,8 @@
 //! the schedules, started in this order and ended in the reverse one.
 //!
 //! Everything is kept below one folder: `state/` (the store), `s3/` (objects as plain files),
-//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions), `lock`
-//! (whose it is). Nothing here decides when a function runs.
+//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions), `packages/`,
+//! `runtime/` and `inline/` (handlers in Python and Node), `lock` (whose it is). Nothing here decides when a function runs.
 
 mod address;
 mod backing;
@@ -30,11 +30,13 @@ use server::gate::{AllowList, BindError, BoundListener};
 use server::store::Store;
 use tokio::task::JoinHandle;
 
+use crate::function::scripts::Places;
 use crate::function::{Function, InvokeEndpoint};
 use crate::journal::Journal;
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{Chaos, tick_ms};
 use backing::{Backing, Local};
+use functions::Program;
 use mapping::Status;
 use mappings::RunningMapping;
 use schedules::RunningSchedules;
@@ -99,7 +101,7 @@ impl System {
         show_not_emulated(&stack);
         let lock = lock(&options.directory)?;
         let ports = Ports::take(&options).await?;
-        let binaries = build(&stack, &options).await?;
+        let programs = build(&stack, &options).await?;
         let backing = match ports.store {
             None => backing::aws(&stack.region).await?,
             Some(port) => backing::local(port, &stack, &options).await?,
@@ -121,7 +123,7 @@ impl System {
             log_folder: options.directory.join("logs"),
             invoke_url: options.invoke_url.clone(),
         };
-        let functions = functions::start(&stack, &binaries, &endpoints)?;
+        let functions = functions::start(&stack, &programs, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
         let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allowed);
         let chaos = options.chaos.map(Chaos::new);
@@ -354,11 +356,12 @@ fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
     names.map(|name| name.as_ref().to_owned()).collect::<Vec<_>>().join(", ")
 }
 
-/// The functions' binaries; none where somebody else runs the functions.
-async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, PathBuf>, String> {
+/// What the functions are started from; none where somebody else runs the functions.
+async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Program>, String> {
+    let places = Places { template: &options.template_folder, data: &options.directory };
     match options.invoke_url {
         Some(_) => Ok(BTreeMap::new()),
-        None => functions::build(stack, &options.template_folder).await,
+        None => functions::build(stack, &places).await,
     }
 }
 

@@ -33,6 +33,7 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
     ("AWS::Serverless::Application", "the resources of the nested template are not created"),
     ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
+    ("AWS::Serverless::LayerVersion", "functions read it from the folder in `ContentUri`"),
     ("AWS::Serverless::StateMachine", "it is not run"),
 ];
 

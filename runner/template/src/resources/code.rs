@@ -1,5 +1,6 @@
-//! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, or none on
-//! this machine. It inspects `CodeUri` and starts nothing.
+//! What a function is run from: a cargo binary, a `bootstrap` that is built already, a handler in Python
+//! or Node, or nothing of this machine.
+//! It looks at what lies in `CodeUri` and starts none of it.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,7 +11,9 @@ use crate::{
     diagnostic::{Span, listed, similar},
     evaluation::properties::Properties,
     evaluation::value::{self, Data},
+    resources::origin::{self, Found, NotHere, Uri},
     resources::package::{self, Binaries},
+    resources::script,
     stack::{BOOTSTRAP, Code},
     syntax::node::{Kind, Node},
 };
@@ -18,33 +21,22 @@ use crate::{
 /// The method by which SAM builds a Cargo package.
 const CARGO: &str = "rust-cargolambda";
 
-/// SAM's default folder of the code of a function.
-pub(crate) const DEFAULT_URI: &str = ".";
-
-/// The result of a search for a function's code.
-pub(crate) enum Found {
-    /// It runs here.
-    Here(Code),
-    /// It does not.
-    NotHere(NotHere),
-}
-
-/// Why a function does not run here.
-pub(crate) struct NotHere {
-    /// The place of the reason.
-    pub(crate) at: Span,
-    pub(crate) reason: String,
-    /// Advice, if it would not run on AWS either.
-    pub(crate) help: Option<String>,
-}
-
-/// Returns the program of the function; `None` if an error was reported.
+/// What the function is run from; `None` when an error was reported.
 pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Found> {
     let context = properties.resolver.context;
-    let uri = uri(properties);
-    let method = method(resource);
-    let is_provided = runtime(properties).is_none_or(|(_, name)| name.starts_with("provided"));
+    let uri = origin::uri(properties);
+    let method = origin::method(resource);
+    let is_provided =
+        origin::runtime(properties).is_none_or(|(_, name)| name.starts_with("provided"));
     let is_made_otherwise = method.is_some_and(|(_, name)| name != CARGO);
+    let here = |code: Code| Some(Found::Here { code, folder: None });
+    let runtime = origin::runtime(properties).filter(|_| !origin::is_image(properties));
+    if let Some(language) = runtime.as_ref().and_then(|(_, name)| script::language(name)) {
+        return match context.invoked_elsewhere {
+            true => here(Code::Elsewhere),
+            false => script::find(properties, resource, &uri, method, language),
+        };
+    }
     let folder = match (&uri, &context.folder) {
         (Uri::Folder(uri), Some(folder)) => Some(folder.join(uri)),
         _ => None,
@@ -52,12 +44,18 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     let has_package = folder.as_deref().is_some_and(package::is_there);
     let not_here = reason_not_here(properties, resource, &uri, method);
     if context.invoked_elsewhere && not_here.is_some() {
-        return Some(Found::Here(Code::Elsewhere));
+        return here(Code::Elsewhere);
     }
     let is_built = folder.as_deref().is_some_and(|it| is_executable(&it.join(BOOTSTRAP)));
     if is_built && is_provided && (is_made_otherwise || !has_package) {
         check_bootstrap(properties, folder.as_deref(), &uri);
-        return Some(Found::Here(Code::Bootstrap));
+        return here(Code::Bootstrap);
+    }
+    let made = origin::built(properties, resource.id).filter(|_| is_provided && is_made_otherwise);
+    if let (Some(made), Some(root)) = (made, &context.folder)
+        && is_executable(&root.join(&made).join(BOOTSTRAP))
+    {
+        return Some(Found::Here { code: Code::Bootstrap, folder: Some(made) });
     }
     if let Some(not_here) = not_here {
         return Some(Found::NotHere(not_here));
@@ -68,7 +66,7 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         let wanted = Wanted { package_folder: folder, binary: name.clone() };
         warn_of_absence(properties, &wanted, uri);
     }
-    Some(Found::Here(Code::Binary(name)))
+    here(Code::Binary(name))
 }
 
 /// Reports why a `bootstrap` cannot be started.
@@ -104,57 +102,7 @@ fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) 
     }
 }
 
-/// The place of the code.
-enum Uri {
-    /// In a folder, relative to the template's.
-    Folder(String),
-    /// Not readable: in S3, or at a place that only AWS knows.
-    Away(Span, &'static str),
-    /// Absent, or an error was reported.
-    Unknown,
-}
-
-fn uri(properties: &Properties<'_, '_>) -> Uri {
-    let Some(node) = properties.node("CodeUri") else {
-        let has_other = properties.has("InlineCode") || is_image(properties);
-        return if has_other { Uri::Unknown } else { Uri::Folder(DEFAULT_URI.to_owned()) };
-    };
-    let in_s3 = "the function's code is in S3";
-    if matches!(node.kind, Kind::Map(_)) {
-        return Uri::Away(node.at, in_s3);
-    }
-    match properties.value("CodeUri").map(|value| value.data) {
-        Some(Data::Text(text)) if text.starts_with("s3://") => Uri::Away(node.at, in_s3),
-        Some(Data::Text(text)) => Uri::Folder(text),
-        Some(Data::Elsewhere(_)) => {
-            Uri::Away(node.at, "the place of the function's code is known only on AWS")
-        }
-        _ => Uri::Unknown,
-    }
-}
-
-/// Returns SAM's build method of the function, with its place.
-fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
-    let node = resource.node.get("Metadata")?.get("BuildMethod")?;
-    Some((node.at, node.as_text()?))
-}
-
-/// Returns the runtime, with its place.
-pub(crate) fn runtime(properties: &Properties<'_, '_>) -> Option<(Span, String)> {
-    let value = properties.value("Runtime")?;
-    if let Data::Text(text) = value.data { Some((value.at, text)) } else { None }
-}
-
-/// Returns true if the function is a container image.
-pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
-    let is_said = match properties.value("PackageType").map(|value| value.data) {
-        Some(Data::Text(kind)) => kind == "Image",
-        _ => false,
-    };
-    is_said || properties.has("ImageUri") || properties.has("ImageConfig")
-}
-
-/// Returns why the function is not built from a Cargo package; `None` if it is.
+/// Why the function is not built from a Cargo package; `None` when it is.
 fn reason_not_here(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -169,24 +117,28 @@ fn reason_not_here(
     if properties.has("InlineCode") {
         return because("InlineCode", "code written in the template is not run");
     }
-    if is_image(properties) {
+    if origin::is_image(properties) {
         let named = ["PackageType", "ImageUri", "ImageConfig"];
         let name = named.into_iter().find(|name| properties.has(name)).unwrap_or_default();
         return because(name, "container images are not run");
     }
-    if let Some((at, runtime)) = runtime(properties).filter(|(_, it)| !it.starts_with("provided")) {
-        let reason = format!(
-            "only functions for `Runtime: provided.al2023`, such as those in Rust, are run, not \
-             `{runtime}`"
-        );
-        return not_here(at, &reason);
+    if let Some((at, runtime)) =
+        origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
+    {
+        let reason = format!("no function for `{runtime}` is run here");
+        let help = "write it for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
+                    build` makes, or in Python or Node; or let another program run it, such as `sam \
+                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept \
+                    `not-run-here` on it if it is to run on AWS alone";
+        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
         let reason = format!(
-            "only `BuildMethod: {CARGO}` is built, not `{method}`, and `CodeUri` has no executable \
-             `{BOOTSTRAP}`"
+            "only `BuildMethod: {CARGO}` is built, not `{method}`, and neither `CodeUri` nor the folder of \
+             `sam build` has an executable `{BOOTSTRAP}`"
         );
-        return not_here(at, &reason);
+        let help = "run `sam build` first, and again after each change";
+        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
     }
     let uri = match uri {
         Uri::Away(at, reason) => return not_here(*at, reason),
@@ -431,7 +383,7 @@ mod tests {
             (&["app/bootstrap.txt"], "", rust, None),
             (&["app"], "", rust, None),
             (&[manifest, main], makefile, rust, None),
-            (&[built], "", &properties("python3.13"), None),
+            (&[built], "", &properties("java21"), None),
             (&[], "", "CodeUri: s3://bucket/key, Handler: bootstrap, Runtime: provided.al2", None),
             (&[], "", "PackageType: Image, ImageUri: image", None),
             #[cfg(unix)]

@@ -8,8 +8,9 @@ use crate::{
     diagnostic::Span,
     evaluation::properties::{Catalogue, Properties},
     evaluation::value::{self, Data},
-    resources::code,
+    resources::origin,
     resources::policies,
+    resources::script,
     stack::{BOOTSTRAP, Code, Function, LogFormat, Logging},
     syntax::node::{Kind, Node},
     syntax::plain_scalar,
@@ -31,7 +32,7 @@ const NOT_EMULATED: Catalogue = &[
     ("FunctionScalingConfig", "the runner decides how many processes run"),
     ("FunctionUrlConfig", "the function has no URL"),
     ("KmsKeyArn", "environment variables are not encrypted"),
-    ("Layers", "the binary runs without layers"),
+    ("Layers", "the program runs without layers"),
     ("PermissionsBoundary", "permissions are not checked"),
     ("PropagateTags", "there are no tags"),
     ("ProvisionedConcurrencyConfig", "the runner decides how many processes run"),
@@ -116,17 +117,19 @@ fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     );
 }
 
-/// Parses one function with this code; `None` if an error was reported.
+/// Reads one function that is run from this code, in this folder unless that is `CodeUri`; `None` when
+/// an error was reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
     code: Code,
+    folder: Option<String>,
 ) -> Option<Function> {
     // Properties that were read to find the code need no further report.
     for asked in ASKED_FOR_CODE {
         let _ = properties.node(asked);
     }
-    if !code::is_image(properties) {
+    if !origin::is_image(properties) {
         check_zip(properties);
     }
     policies::check(properties);
@@ -137,6 +140,7 @@ pub(crate) fn read(
     let at = properties.node("FunctionName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at);
     let code_uri = code_uri(properties, &code);
+    let code_uri = folder.or(code_uri);
     let handler = properties.text("Handler").map_or_else(|| BOOTSTRAP.to_owned(), |at| at.value);
     let timeout = properties.unsigned("Timeout", 1..=900).unwrap_or(3);
     let memory_mb = properties.unsigned("MemorySize", 128..=10_240).unwrap_or(128);
@@ -167,7 +171,7 @@ pub(crate) fn read(
 fn check_architectures(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("Architectures") else { return };
-    properties.not_emulated("Architectures", "the binary is built for this machine");
+    properties.not_emulated("Architectures", "the function runs on this machine's processor");
     let help = "write `Architectures: [arm64]` or `Architectures: [x86_64]`";
     match value.data {
         Data::Elsewhere(_) => {}
@@ -200,8 +204,8 @@ pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
 /// Returns the folder of the code as written; empty if none is read.
 fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
-        let has_other = properties.has("InlineCode") || code::is_image(properties);
-        return Some(if has_other { String::new() } else { code::DEFAULT_URI.to_owned() });
+        let has_other = properties.has("InlineCode") || origin::is_image(properties);
+        return Some(if has_other { String::new() } else { origin::DEFAULT_URI.to_owned() });
     };
     match code {
         // It may be in S3, which is not read here.
@@ -210,7 +214,9 @@ fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
             Data::Text(text) => Some(text),
             _ => Some(String::new()),
         },
-        Code::Binary(_) | Code::Bootstrap => Some(properties.text("CodeUri")?.value),
+        Code::Binary(_) | Code::Bootstrap | Code::Script(_) => {
+            Some(properties.text("CodeUri")?.value)
+        }
     }
 }
 
@@ -224,7 +230,7 @@ fn check_zip(properties: &Properties<'_, '_>) {
     if !properties.has("Runtime") {
         properties.missing("Runtime", "provided.al2023");
     }
-    if let Some((at, runtime)) = code::runtime(properties)
+    if let Some((at, runtime)) = origin::runtime(properties)
         && runtime.starts_with("provided")
         && !PROVIDED.contains(&runtime.as_str())
     {
@@ -237,7 +243,9 @@ fn check_zip(properties: &Properties<'_, '_>) {
         );
     }
     if !properties.has("Handler") {
-        properties.missing("Handler", "bootstrap");
+        let is_script =
+            origin::runtime(properties).is_some_and(|(_, name)| script::language(&name).is_some());
+        properties.missing("Handler", if is_script { "app.handler" } else { "bootstrap" });
     }
 }
 

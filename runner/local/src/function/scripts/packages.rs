@@ -1,0 +1,295 @@
+//! The packages that handlers depend on, each set of them installed in a folder of its own below the
+//! data folder: what `requirements.txt` or `package.json` lists, and what Lambda's runtimes have.
+//!
+//! A folder is named by what was installed with what; nothing of the user's own is changed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use md5::{Digest as _, Md5};
+use serde_json::{Value, json};
+use template::Language;
+use tokio::process::Command;
+
+use super::{Error, Handler, write};
+
+/// How long pip or npm may take: some packages are compiled.
+const INSTALL_MAX: Duration = Duration::from_secs(600);
+
+/// The lines of pip or npm that are shown when an installation fails.
+const TAIL_LINES: usize = 20;
+
+const REQUIREMENTS: &str = "requirements.txt";
+const PACKAGE: &str = "package.json";
+
+/// What else of a Node project an installation heeds.
+const BESIDE_PACKAGE: &[&str] = &["package-lock.json", "npm-shrinkwrap.json", ".npmrc"];
+
+/// The folders of installed packages.
+#[derive(Debug)]
+pub(super) struct Packages {
+    folder: PathBuf,
+}
+
+/// Returns the file that lists what the code in a folder depends on; `None` if it lists nothing. In a
+/// layer it may lie below `python` or `nodejs` too.
+pub(super) fn manifest(language: Language, code: &Path, is_layer: bool) -> Option<PathBuf> {
+    let base = if is_layer { base_of_layer(language, code) } else { code.to_owned() };
+    let folders = if base == code { vec![base] } else { vec![code.to_owned(), base] };
+    folders.iter().find_map(|folder| match language {
+        // What pip has installed describes itself beside its modules.
+        Language::Python if is_layer && has_installed(folder) => None,
+        Language::Python => {
+            let path = folder.join(REQUIREMENTS);
+            let text = fs::read_to_string(&path).ok()?;
+            let lists = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
+            text.lines().any(lists).then_some(path)
+        }
+        Language::Node => {
+            let path = folder.join(PACKAGE);
+            (!dependencies(&path)?.is_empty()).then_some(path)
+        }
+    })
+}
+
+fn has_installed(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.path().extension().is_some_and(|ending| ending == "dist-info"))
+}
+
+/// Returns the folder of a layer that has its modules: `python` or `nodejs` in it, or itself where SAM
+/// would build those.
+pub(super) fn base_of_layer(language: Language, layer: &Path) -> PathBuf {
+    let base = layer.join(match language {
+        Language::Python => "python",
+        Language::Node => "nodejs",
+    });
+    if base.is_dir() { base } else { layer.to_owned() }
+}
+
+/// Returns true if a folder that `sam build` made is of this list of packages as it is now.
+pub(super) fn is_of(build: &Path, manifest: &Path) -> bool {
+    let Some(name) = manifest.file_name() else { return false };
+    let has_packages = name == REQUIREMENTS || build.join("node_modules").is_dir();
+    let (own, built) = (fs::read(manifest).ok(), fs::read(build.join(name)).ok());
+    has_packages && own.is_some() && own == built
+}
+
+/// Returns true if every package that a `package.json` lists is in a `node_modules` where Node finds it.
+pub(super) fn are_installed(manifest: &Path) -> bool {
+    let names = dependencies(manifest).unwrap_or_default();
+    names.iter().all(|name| is_in_node_modules(manifest.parent().unwrap_or(manifest), name))
+}
+
+/// Returns true if Node finds a package from a folder on.
+pub(super) fn is_in_node_modules(folder: &Path, name: &str) -> bool {
+    folder.ancestors().any(|above| above.join("node_modules").join(name).is_dir())
+}
+
+/// The names of the packages that a `package.json` needs while it runs; `None` if it cannot be read.
+fn dependencies(path: &Path) -> Option<Vec<String>> {
+    let package: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let listed = package.get("dependencies").and_then(Value::as_object);
+    Some(listed.map(|it| it.keys().cloned().collect()).unwrap_or_default())
+}
+
+impl Packages {
+    pub(super) fn in_folder(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Returns the folder with what a list names, which is installed if that was not done yet.
+    pub(super) async fn of_manifest(
+        &self,
+        handler: &Handler<'_>,
+        manifest: &Path,
+    ) -> Result<PathBuf, Error> {
+        let folder = manifest.parent().unwrap_or(manifest);
+        let read = |name: &&str| fs::read(folder.join(name)).unwrap_or_default();
+        let (names, local): (Vec<&str>, &[&str]) = match handler.script.language {
+            Language::Python => (vec![REQUIREMENTS], &["file:", "./", "-r", "-e", "-c"]),
+            Language::Node => {
+                let names = std::iter::once(PACKAGE).chain(BESIDE_PACKAGE.iter().copied());
+                (names.collect(), &["file:"])
+            }
+        };
+        let mut parts: Vec<Vec<u8>> = names.iter().map(read).collect();
+        // A list with paths means something else in another folder.
+        let text = fs::read_to_string(manifest).unwrap_or_default();
+        if local.iter().any(|mark| text.contains(mark)) {
+            parts.push(folder.as_os_str().as_encoded_bytes().to_vec());
+        }
+        let install = Install { handler, manifest, names: &BTreeSet::new() };
+        self.installed(&install, &parts).await
+    }
+
+    /// Returns the folder with packages that Lambda's own runtime has.
+    pub(super) async fn of_runtime(
+        &self,
+        handler: &Handler<'_>,
+        names: &BTreeSet<String>,
+    ) -> Result<PathBuf, Error> {
+        let parts: Vec<Vec<u8>> = names.iter().map(|name| name.clone().into_bytes()).collect();
+        let runtime = PathBuf::from(handler.script.runtime());
+        let install = Install { handler, manifest: &runtime, names };
+        self.installed(&install, &parts).await
+    }
+
+    /// Removes what no function uses any more; what cannot be removed takes only room.
+    pub(super) fn keep_only(&self, used: &BTreeSet<PathBuf>) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if !used.iter().any(|used| used.starts_with(&path)) {
+                let _removed = fs::remove_dir_all(&path);
+            }
+        }
+    }
+
+    async fn installed(&self, install: &Install<'_>, parts: &[Vec<u8>]) -> Result<PathBuf, Error> {
+        let interpreter = &install.handler.interpreter;
+        let mut hash = Md5::new();
+        for part in
+            [interpreter.path.as_os_str().as_encoded_bytes(), interpreter.version.as_bytes()]
+        {
+            hash.update(part);
+            hash.update([0]);
+        }
+        for part in parts {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        let name = format!("{:032x}", u128::from_be_bytes(hash.finalize().into()));
+        let folder = self.folder.join(&name);
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        // One that was broken off is no installation: it gets its name at the end.
+        let partial = self.folder.join(format!("{name}.partial"));
+        let failed = |source| Error::Write { path: partial.clone(), source };
+        if partial.exists() {
+            fs::remove_dir_all(&partial).map_err(failed)?;
+        }
+        platform::private_files::create_directory(&partial).map_err(failed)?;
+        install.run(&partial).await?;
+        fs::rename(&partial, &folder).map_err(failed)?;
+        Ok(folder)
+    }
+}
+
+/// One run of pip or npm.
+struct Install<'a> {
+    handler: &'a Handler<'a>,
+    /// What lists the packages; for those of the runtime, its name.
+    manifest: &'a Path,
+    /// The packages of the runtime; none where a list has them.
+    names: &'a BTreeSet<String>,
+}
+
+impl Install<'_> {
+    async fn run(&self, target: &Path) -> Result<(), Error> {
+        let mut command = match self.handler.script.language {
+            Language::Python => self.pip(target),
+            Language::Node => self.npm(target)?,
+        };
+        let words =
+            std::iter::once(command.as_std().get_program()).chain(command.as_std().get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        let failed = |reason: String| Error::Install {
+            function: self.handler.function.logical_id.clone(),
+            manifest: self.manifest.to_owned(),
+            reason,
+            command: words.join(" "),
+        };
+        if self.names.is_empty() {
+            tracing::info!(
+                "function   {}: installing what {} lists (once)",
+                self.handler.function.logical_id,
+                self.manifest.display()
+            );
+        }
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let output = match tokio::time::timeout(INSTALL_MAX, command.output()).await {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) => return Err(failed(format!("it does not start: {error}"))),
+            Err(_) => return Err(failed(format!("it took more than {} s", INSTALL_MAX.as_secs()))),
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        let tail = lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default();
+        Err(failed(format!("{}\n  {}", output.status, tail.join("\n  "))))
+    }
+
+    fn pip(&self, target: &Path) -> Command {
+        let mut command = Command::new(&self.handler.interpreter.path);
+        command.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+        ]);
+        command.arg("--target").arg(target);
+        if self.names.is_empty() {
+            command.arg("-r").arg(self.manifest);
+            // Paths in the list are relative to it.
+            command.current_dir(self.manifest.parent().unwrap_or(Path::new(".")));
+        }
+        command.args(self.names);
+        command
+    }
+
+    fn npm(&self, target: &Path) -> Result<Command, Error> {
+        let package = match self.names.is_empty() {
+            true => self.package_of_manifest(target)?,
+            false => {
+                let names = self.names.iter().map(|name| (name.clone(), json!("*")));
+                json!({ "private": true, "dependencies": names.collect::<serde_json::Map<_, _>>() })
+            }
+        };
+        write(target, PACKAGE, &package.to_string())?;
+        // The one that belongs to this Node, if it lies beside it.
+        let beside = self.handler.interpreter.path.with_file_name("npm");
+        let program = if beside.is_file() { beside } else { PathBuf::from("npm") };
+        let mut command = Command::new(program);
+        command.args(["install", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error"]);
+        command.arg("--install-links").arg("--prefix").arg(target).current_dir(target);
+        Ok(command)
+    }
+
+    /// What the project needs while it runs, without its scripts: they would run without its sources.
+    fn package_of_manifest(&self, target: &Path) -> Result<Value, Error> {
+        let folder = self.manifest.parent().unwrap_or(Path::new("."));
+        let failed = |source| Error::Write { path: self.manifest.to_owned(), source };
+        let text = fs::read(self.manifest).map_err(failed)?;
+        let package: Value = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        let mut kept = serde_json::Map::from_iter([("private".to_owned(), json!(true))]);
+        let mut has_folders = package.get("workspaces").is_some();
+        for section in ["dependencies", "optionalDependencies", "overrides"] {
+            let Some(mut listed) = package.get(section).cloned() else { continue };
+            for version in listed.as_object_mut().into_iter().flat_map(|it| it.values_mut()) {
+                if let Some(path) = version.as_str().and_then(|text| text.strip_prefix("file:")) {
+                    has_folders = true;
+                    *version = json!(format!("file:{}", folder.join(path).display()));
+                }
+            }
+            kept.insert(section.to_owned(), listed);
+        }
+        // The lock of a project with packages in folders has their paths.
+        for name in BESIDE_PACKAGE.iter().filter(|name| !has_folders || **name == ".npmrc") {
+            let path = folder.join(name);
+            if path.is_file() {
+                let to = target.join(name);
+                fs::copy(&path, &to).map_err(|source| Error::Write { path: to, source })?;
+            }
+        }
+        Ok(Value::Object(kept))
+    }
+}

@@ -1,0 +1,117 @@
+//! `weir init`: writes a project for one job of Weir, or for a stream function in a language.
+//!
+//! The texts of the files are below `runner/init/`. It starts nothing and overwrites no file.
+
+mod failure;
+mod flags;
+mod kinds;
+mod markers;
+mod names;
+mod project;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use client::exit::Exit;
+use client::output::{self, Output, say, shell_word};
+use failure::InitError;
+use flags::{CountersFlags, FanOutFlags, FunctionFlags, MigrationFlags, TtlTableFlags};
+use project::Project;
+
+/// Which project to write.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir init archive my-archive --table sessions --key id:S --ttl expires_at\n  weir init counters my-counters --table votes --slots 20\n  weir init versions my-versions --table documents --key owner:S --sort id:S\n  weir init fan-out my-copies --table products --copies order-lines --attribute name\n  weir init migration my-migration --table orders --target orders-v2\n  weir init function hello --table people --key name:S --language rust\n  weir init archive from-live --from-table movies        # keys and TTL of a table that exists\n\nNo file is overwritten: exit code 4 when one is in the way, and then nothing is written"
+)]
+pub struct InitArguments {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+/// The kinds of project.
+#[derive(Clone, Debug, Subcommand)]
+enum Kind {
+    /// Archive as Parquet what TTL deletes from a table
+    Archive(TtlTableFlags),
+    /// Count votes in sharded counters and total them
+    Counters(CountersFlags),
+    /// Keep every version of the items of a table
+    Versions(TtlTableFlags),
+    /// Keep attributes that other items repeat equal to their origin
+    FanOut(FanOutFlags),
+    /// Restructure a table while clients write to it
+    Migration(MigrationFlags),
+    /// Write a function of your own on the stream of a table
+    Function(FunctionFlags),
+}
+
+/// Writes the project, and lists its files on standard output.
+///
+/// # Errors
+/// When the table cannot be described, a function's program is not beside `weir`, or a file cannot be
+/// written.
+pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit, String> {
+    let made = Box::pin(make(arguments.kind)).await;
+    let (folder, project) = made.map_err(|error| error.to_string())?;
+    let weir = std::env::current_exe().unwrap_or_default();
+    match project.write(&folder, &weir) {
+        Ok(()) => {}
+        Err(error @ InitError::InTheWay(_)) => {
+            say(&format!("error: {error}"));
+            return Ok(Exit::Refused);
+        }
+        Err(error) => return Err(error.to_string()),
+    }
+    let rows: Vec<_> = project
+        .files()
+        .iter()
+        .map(|file| vec![json!(folder.join(file.path)), json!(file.purpose)])
+        .collect();
+    output::rows(output, &["file", "purpose"], &rows);
+    say_what_comes_next(&folder);
+    Ok(Exit::Done)
+}
+
+/// Makes the project of a kind, in memory, and returns its folder with it.
+async fn make(kind: Kind) -> Result<(PathBuf, Project), InitError> {
+    Ok(match kind {
+        Kind::Archive(flags) => {
+            let project = kinds::archive(&flags.table_that_expires().await?);
+            (flags.place.folder, project)
+        }
+        Kind::Counters(flags) => {
+            let project = kinds::counters(&flags.table().await?, &flags.totals, flags.slots);
+            (flags.place.folder, project)
+        }
+        Kind::Versions(flags) => {
+            let project = kinds::versions(&flags.table().await?)?;
+            (flags.place.folder, project)
+        }
+        Kind::FanOut(flags) => {
+            let project = kinds::fan_out(&flags.table().await?, &flags.copies()?)?;
+            (flags.place.folder, project)
+        }
+        Kind::Migration(flags) => {
+            let table = flags.table().await?;
+            (flags.folder(), kinds::migration(&table, &flags.target(&table)?))
+        }
+        Kind::Function(flags) => {
+            (flags.folder(), kinds::function(&flags.table().await?, flags.language))
+        }
+    })
+}
+
+fn say_what_comes_next(folder: &Path) {
+    let here = if folder == Path::new(".") {
+        String::new()
+    } else {
+        format!("cd {} && ", shell_word(&folder.display().to_string()))
+    };
+    // In the project's folder, where cargo does not know `weir`.
+    say(&format!("Next  {here}sh test      test it on this machine"));
+    say("      weir up      run it until Ctrl-C");
+    say("      README.md    has the other commands, and how to deploy it");
+}

@@ -1,0 +1,63 @@
+//! The names of tables and attributes that a project may have.
+//!
+//! Its files write them between quotes, without escapes.
+
+use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
+
+/// Bytes of an attribute's name in a key.
+const ATTRIBUTE_NAME_MAX: usize = 255;
+
+/// Characters that would need quotes in a file of the project.
+const NOT_PLAIN: &[char] = &['"', '\'', '\\', '`', '$', '{', '}'];
+
+/// What a name that cannot be used lacks.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct InvalidName(pub(super) &'static str);
+
+/// Returns the name of a table, if it is one.
+///
+/// # Errors
+/// When DynamoDB takes no such name.
+pub(super) fn table_name(text: &str) -> Result<String, InvalidName> {
+    let is_letter = |c: u8| c.is_ascii_alphanumeric() || b"_.-".contains(&c);
+    if (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&text.len())
+        && text.bytes().all(is_letter)
+    {
+        return Ok(text.to_owned());
+    }
+    Err(InvalidName("a table's name has 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"))
+}
+
+/// Returns the name of an attribute that every file of a project can have between quotes.
+///
+/// # Errors
+/// When it is empty, too long for a key, or has characters that would need escapes.
+pub(super) fn attribute_name(text: &str) -> Result<String, InvalidName> {
+    let is_plain = |c: char| !c.is_control() && !NOT_PLAIN.contains(&c);
+    match text.len() {
+        0 => Err(InvalidName("an attribute's name is not empty")),
+        1..=ATTRIBUTE_NAME_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
+        1..=ATTRIBUTE_NAME_MAX => Err(InvalidName(
+            "an attribute's name with quotes, `\\`, `$`, braces or control characters is not written into a project: take a plain name, and change the files afterwards",
+        )),
+        _ => Err(InvalidName("the name of a key attribute has at most 255 bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_need_escapes_are_refused() {
+        for name in ["id", "a:b", "größe x", &"x".repeat(255)] {
+            assert_eq!(attribute_name(name).as_deref(), Ok(name));
+        }
+        for name in ["", "a\"b", "${x}", "it's", "a\nb", &"x".repeat(256)] {
+            assert!(attribute_name(name).is_err(), "{name}");
+        }
+        assert_eq!(table_name("Orders.2026_v-1").as_deref(), Ok("Orders.2026_v-1"));
+        assert!(table_name("a/b").is_err() && table_name("ab").is_err());
+    }
+}
