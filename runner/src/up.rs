@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use platform::standard_input;
 use server::gate::AllowList;
 use server::traffic::Throughput;
 
@@ -69,6 +70,9 @@ pub struct UpArguments {
     /// be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
+    /// End when standard input ends, as it does when the program that started this one is gone
+    #[arg(long)]
+    pub end_with_stdin: bool,
 }
 
 impl UpArguments {
@@ -209,7 +213,7 @@ pub async fn run(
     refuse_beside_another()?;
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     // From here on Ctrl-C ends it in order, also while functions are still being compiled.
-    let mut interrupted = tokio::spawn(interruption::requested());
+    let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
         _ = &mut interrupted => return Err("ended before everything had started".to_owned()),
@@ -249,6 +253,14 @@ pub async fn run(
         let _ = std::fs::remove_file(RUNNING_FILE);
     }
     ended
+}
+
+/// Resolves when the process is asked to end, or with standard input where that is asked for.
+async fn end(with_stdin: bool) {
+    tokio::select! {
+        _ = interruption::requested() => {}
+        () = standard_input::ended(), if with_stdin => {}
+    }
 }
 
 /// Says what other tools need in their environment.

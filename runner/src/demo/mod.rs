@@ -2,7 +2,7 @@
 //!
 //! Everything real: the store, the streams, the function binaries, the S3 endpoint. Each batch is
 //! delivered twice and one function process is killed, because that happens on AWS too.
-//! Writes only below its own folder, which it empties first.
+//! Writes only below its own folder, which it empties first. The template is part of the program.
 
 mod archive_check;
 mod copies;
@@ -23,7 +23,7 @@ use server::gate::AllowList;
 use client::interruption;
 use client::output::Output;
 use local::system::{Options, System};
-use template::Stack;
+use template::{Context, Stack};
 
 /// What to demonstrate.
 #[derive(Clone, Debug, Args)]
@@ -49,6 +49,17 @@ pub struct DemoArguments {
     /// Where the demonstration keeps its data; emptied first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
+}
+
+/// The template of this project, so that an installed `weir` needs no checkout.
+const TEMPLATE: &str = include_str!("../../../template.yaml");
+
+/// Returns what the demonstration runs unless another template is named.
+///
+/// # Errors
+/// What the parameters make wrong.
+pub fn own_stack(context: &Context) -> Result<Stack, String> {
+    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
 }
 
 /// The file that says that a folder is a demonstration's and may be emptied.
