@@ -444,6 +444,7 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .operation_attempt_timeout(REQUEST_TIMEOUT)
         .build();
     let mut config = aws_config::defaults(BehaviorVersion::latest())
+        .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
         // A request that stalls is over after its time-out, and a download after that of the object store.
