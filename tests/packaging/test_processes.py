@@ -64,9 +64,11 @@ def test_emptying_takes_milliseconds(weir_store):
     assert sorted(times)[5] < EMPTY_SECONDS_MAX
 
 
-def test_everything_ends_when_the_tests_are_killed():
+def test_everything_ends_when_the_tests_are_killed(tmp_path):
+    # What is killed leaves its folders, so they are among those that pytest removes.
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True,
+        cwd=Path(__file__).parent, env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         started = [int(process) for process in holder.stdout.readline().split()]
