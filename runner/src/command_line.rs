@@ -203,17 +203,19 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
     let stack_by = |context: &Context| read(context)?.map_err(|error| error.why_not_run());
-    let stack = || stack_by(&context);
-    // Uses the parameters of the `weir up` of this template; other ones would give other tables and
-    // settings.
+    // What a `weir up` of this template was given, or its tables and settings would be others.
     let store = endpoint::named(line.verb.endpoint());
     let path = template.as_deref().ok();
     let of_running = || stack_by(&context_of_running(&context, path, store.as_deref()));
     // `counters` also works without a template; a template that the user named must exist.
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
-        Verb::Demo(arguments) => Box::pin(run_demo(&arguments, output, stack()?, &folder)).await,
-        Verb::Init(arguments) => Box::pin(init::run(*arguments, output)).await,
+        Verb::Demo(arguments) => {
+            // A template that lies here may be another project's, without the tables of the demonstration.
+            let is_named = line.template.is_some();
+            let stack = if is_named { stack_by(&context) } else { demo::own_stack(&context) };
+            Box::pin(run_demo(&arguments, output, stack?, &folder)).await
+        }
         Verb::Up(arguments) => {
             let path = template.as_deref().map_err(String::clone)?;
             let template = up::Template { path, folder: &folder, parameters: &context.parameters };

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use platform::standard_input;
 use server::gate::AllowList;
 use server::traffic::Throughput;
 
@@ -69,6 +70,9 @@ pub struct UpArguments {
     /// endpoint; repeatable
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
+    /// End when standard input ends, as it does when the program that started this one is gone
+    #[arg(long)]
+    pub end_with_stdin: bool,
 }
 
 impl UpArguments {
@@ -211,8 +215,8 @@ pub async fn run(
         output::say(&line);
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
-    // From here on Ctrl-C shuts down in order, even while functions are compiled.
-    let mut interrupted = tokio::spawn(interruption::requested());
+    // From here on Ctrl-C ends it in order, also while functions are still being compiled.
+    let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
         _ = &mut interrupted => return Err("interrupted before everything had started".to_owned()),
@@ -250,31 +254,11 @@ pub async fn run(
     ended
 }
 
-/// Returns a line for each option that has no effect on a template.
-fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
-    let has_mapping = stack.mappings.iter().any(|mapping| mapping.enabled);
-    let no_mapping = "the template has no event source mapping that is enabled";
-    let no_function = "the template has no function that runs here";
-    let options = [
-        ("--duplicate-deliveries", arguments.duplicate_deliveries && !has_mapping, no_mapping),
-        ("--chaos", arguments.chaos.is_some() && !has_mapping, no_mapping),
-        ("--invoke-url", arguments.invoke_url.is_some() && stack.functions.is_empty(), no_function),
-    ];
-    let unused = options.into_iter().filter(|(_, is_unused, _)| *is_unused);
-    unused.map(|(name, _, why)| format!("warning: {name} has no effect: {why}")).collect()
-}
-
-/// Returns the commands that a person may want next. Only the local store has a clock to advance.
-fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] {
-    const COMMANDS: [(&str, &str); 3] = [
-        ("weir streams explain --last", "why a function did, or did not, run"),
-        ("weir status", "how far each mapping has got"),
-        ("weir clock advance 26h", "let a day pass"),
-    ];
-    let [on_any_store @ .., _] = &COMMANDS;
-    match store {
-        StoreChoice::Local => &COMMANDS,
-        StoreChoice::Aws => on_any_store,
+/// Resolves when the process is asked to end, or with standard input where that is asked for.
+async fn end(with_stdin: bool) {
+    tokio::select! {
+        _ = interruption::requested() => {}
+        () = standard_input::ended(), if with_stdin => {}
     }
 }
 

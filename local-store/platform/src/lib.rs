@@ -1,4 +1,6 @@
-//! Operating system services: files that only the user can read, and a budget of file descriptors.
+//! What a process asks of its operating system: files that the user alone can read, a budget of file
+//! descriptors, and whether the process that started it is still there.
 
 pub mod descriptors;
 pub mod private_files;
+pub mod standard_input;

@@ -1,6 +1,6 @@
 //! A store in this process, and an endpoint before it that fails as a test says.
 //!
-//! Only tests use it.
+//! Only tests use it; `tests` shows how.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,3 +10,5 @@
 
 pub mod proxy;
 pub mod store;
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ use crate::http::{self, Access};
 use crate::store::{Config, Store};
 use crate::traffic::Throughput;
 use platform::descriptors::Descriptors;
+use platform::standard_input;
 
 /// A replicated partition store that speaks DynamoDB's protocol.
 #[derive(Debug, Parser)]
@@ -82,6 +83,9 @@ pub struct Arguments {
     /// [default: the stored value, initially 10 GiB]
     #[arg(long, value_name = "BYTES")]
     item_collection_bytes: Option<u64>,
+    /// End when standard input ends, as it does when the program that started the store is gone
+    #[arg(long)]
+    end_with_stdin: bool,
     #[command(flatten)]
     member: member::Flags,
 }
@@ -153,11 +157,19 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         store.submit(vec![limit]).await.map_err(|error| error.to_string())?;
     }
     tracing::info!("listening on http://{}", bound.address());
-    http::serve_with(bound, store, access, interrupted()).await;
+    http::serve_with(bound, store, access, end(arguments.end_with_stdin)).await;
     Ok(())
 }
 
-/// Waits until the process is asked to end: Ctrl-C or SIGTERM.
+/// Resolves when the process is asked to end, or with standard input where that is asked for.
+async fn end(with_stdin: bool) {
+    tokio::select! {
+        () = interrupted() => {}
+        () = standard_input::ended(), if with_stdin => {}
+    }
+}
+
+/// Resolves when the process is asked to end: Ctrl-C or SIGTERM.
 pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let terminated = async {

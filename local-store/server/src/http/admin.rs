@@ -1,11 +1,12 @@
-//! The admin endpoint, separate from the API's paths: the store's clock, the deletion of expired items,
-//! partitions and their splits, and the last record of each shard of a stream.
+//! The admin endpoint, off the API's paths: the store's clock, expiring what is due, deleting all
+//! tables, partitions and their splits, and how far each shard of a stream has got.
 //!
 //! | request | response |
 //! |---|---|
 //! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false,"only":true}`; `only` is false if nodes in other processes have their own clocks |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
-//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the number of delete commands |
+//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
+//! | `DELETE /_weir/tables` | `{"deleted":N}`: all tables, in one log entry of each arc |
 //! | `GET /_weir/status` | see `status` |
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
@@ -18,7 +19,7 @@ use http::header::ORIGIN;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use model::json::{self, Json};
-use partition::{ReadError, read_last_sequence};
+use partition::{Command, ReadError, Reply, read_last_sequence};
 
 use super::admin_answer::{Answer, find_table, refusal, success};
 use super::{partitions, status};
@@ -29,8 +30,8 @@ pub(super) const PREFIX: &str = "/_weir/";
 
 /// The last millisecond of the year 9999, since 1970: texts of times have no room for later ones.
 const TIME_MAX: u64 = 253_402_300_799_999;
-const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, GET /_weir/status, \
-    GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
+const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
+    GET /_weir/status, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
@@ -53,6 +54,7 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::GET, "clock") => show_clock(store),
         (&Method::POST, "clock") => change_clock(store, body).await,
         (&Method::POST, "ttl/sweep") => sweep(store).await,
+        (&Method::DELETE, "tables") => delete_tables(store).await,
         (&Method::GET, "status") => success(status::describe(store).await),
         (method, path) => match (method, path.split_once('/')) {
             (&Method::GET, Some(("streams", table))) => show_stream(store, table),
@@ -149,6 +151,34 @@ async fn sweep(store: &Store) -> Answer {
             "the same request once the store is running",
         ),
     }
+}
+
+/// Deletes every table of the requester, also while an index of it is built: between two tests no
+/// table is worth the time that several requests take.
+async fn delete_tables(store: &Store) -> Answer {
+    let place = "DELETE /_weir/tables";
+    let catalogue = store.catalogue();
+    let own: Vec<_> = catalogue.by_name().filter(|table| store.owns(table)).collect();
+    if own.is_empty() {
+        return success("{\"deleted\":0}".to_owned());
+    }
+    let commands = own.iter().map(|table| Command::DeleteTable { table: table.id }).collect();
+    let replies = match store.submit(commands).await {
+        Ok(replies) => replies,
+        Err(error) => {
+            let instead = "the same again when the store runs";
+            let what = error.to_string();
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, &what, place, instead);
+        }
+    };
+    let refused = own.iter().zip(&replies).filter(|(_, reply)| matches!(reply, Reply::Invalid(_)));
+    let refused: Vec<&str> = refused.map(|(table, _)| table.name.as_str()).collect();
+    if refused.is_empty() {
+        return success(format!("{{\"deleted\":{}}}", own.len()));
+    }
+    let what = format!("deletion protection keeps {}; the others are gone", refused.join(", "));
+    let instead = "the same again after UpdateTable with DeletionProtectionEnabled=false";
+    refusal(StatusCode::CONFLICT, &what, place, instead)
 }
 
 fn show_stream(store: &Store, name: &str) -> Answer {

@@ -311,7 +311,27 @@ async fn the_admin_endpoint_sweeps_and_shows_the_last_records_of_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_closes_idle_connections_and_answers_the_others() {
+async fn the_admin_endpoint_deletes_all_tables_but_protected_ones() {
+    let server = Server::start().await;
+    let delete = || server.send("DELETE /_weir/tables HTTP/1.1", "");
+    assert_eq!(delete().await.text(), r#"{"deleted":0}"#);
+    for name in ["votes", "totals", "films"] {
+        let table = TABLE.replace("votes", name);
+        assert_eq!(server.call("CreateTable", &table).await.status, 200);
+    }
+    let protect = |on: bool| format!(r#"{{"TableName":"films","DeletionProtectionEnabled":{on}}}"#);
+    assert_eq!(server.call("UpdateTable", &protect(true)).await.status, 200);
+    let refused = delete().await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.json()["what"].as_str().unwrap().contains("keeps films"), "{refused:?}");
+    assert_eq!(server.call("ListTables", "{}").await.text(), r#"{"TableNames":["films"]}"#);
+    assert_eq!(server.call("UpdateTable", &protect(false)).await.status, 200);
+    assert_eq!(delete().await.text(), r#"{"deleted":1}"#);
+    assert_eq!(server.call("CreateTable", TABLE).await.status, 200, "a name is free again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutting_down_ends_idle_connections_and_answers_the_others() {
     let mut server = Server::start().await;
     let mut idle = server.connect().await;
     let mut busy = server.connect().await;

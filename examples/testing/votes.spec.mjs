@@ -1,0 +1,23 @@
+// A test with vitest. In jest it is the same, with jest's own `beforeAll`, `afterAll` and `test`.
+import { DynamoDB } from "@aws-sdk/client-dynamodb";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { startUp } from "weir-dynamodb/testing";
+
+let up;
+beforeAll(async () => {
+  up = await startUp({ template: new URL("template.yaml", import.meta.url) });
+  // Code under test that makes a client without settings finds the store, too.
+  for (const [name, value] of Object.entries(up.environment)) vi.stubEnv(name, value);
+}, 600_000);
+afterAll(() => up.stop());
+
+test("a slot that loses its votes lowers the total", async () => {
+  const dynamodb = new DynamoDB();
+  const put = (votes) =>
+    dynamodb.putItem({ TableName: "votes", Item: { slot: { S: "poll#0" }, votes: { N: votes } } });
+  await put("10");
+  await put("7");
+  await up.settle();
+  const { Item } = await dynamodb.getItem({ TableName: "totals", Key: { counter: { S: "poll" } } });
+  expect(Item.total.N).toBe("7");
+}, 60_000);

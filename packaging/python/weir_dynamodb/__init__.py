@@ -1,0 +1,1 @@
+"""Weir's programs, and the processes that tests start with them (`weir_dynamodb.testing`)."""

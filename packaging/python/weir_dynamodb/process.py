@@ -1,0 +1,91 @@
+"""A program that a test starts: how it becomes ready, and how it always ends.
+
+Its standard input is a pipe that this process holds. The system closes the pipe when this process
+ends, also when it is killed, and the program ends with it (`--end-with-stdin`).
+"""
+
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from weir_dynamodb import programs
+
+# How long a program may take to end in order before it is killed: an invocation may be under way.
+STOP_SECONDS = 10
+# What of a log an error shows: the last lines say why a program has ended.
+TAIL_BYTES = 4000
+# Settings of the user that would change what a program does, or lead it to AWS.
+HIDDEN = ("AWS_", "LOCAL_STORE_", "WEIR_")
+# What every AWS SDK needs; the local endpoints accept any keys.
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
+
+class WeirError(Exception):
+    """What did not happen, and the end of the program's log."""
+
+
+def environment():
+    """Returns the environment of this process without what would lead a program elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+
+
+class Process:
+    """A running program with a folder of its own, which is removed when it stops."""
+
+    def __init__(self, name, arguments):
+        self._temporary = tempfile.TemporaryDirectory(prefix="weir-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
+        self._log = self.folder / "log"
+        with self._log.open("wb") as log:
+            self._child = subprocess.Popen(
+                [programs.path(name), *arguments, "--end-with-stdin"],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder, env=environment(),
+            )
+
+    @property
+    def id(self):
+        """The number of the process."""
+        return self._child.pid
+
+    def log(self):
+        """Returns what the program has written."""
+        return self._log.read_text(errors="replace")
+
+    def wait_until(self, found, seconds):
+        """Returns the first true value of `found()`; raises when the program ends or time is over."""
+        deadline = time.monotonic() + seconds
+        while not (value := found()):
+            if (code := self._child.poll()) is not None:
+                self._fail(f"the program ended with {code}")
+            if time.monotonic() > deadline:
+                self._fail(f"the program is not ready after {seconds} s")
+            time.sleep(0.01)
+        return value
+
+    def _fail(self, what):
+        tail = self.log()[-TAIL_BYTES:]
+        self.stop()
+        raise WeirError(f"{what}; its log ends:\n{tail}")
+
+    def stop(self):
+        """Ends the program in order, or kills it, and removes its folder."""
+        self._child.stdin.close()
+        try:
+            self._child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._temporary.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
