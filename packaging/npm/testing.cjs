@@ -197,7 +197,7 @@ class Up extends Process {
       const told = status.stdout + status.stderr;
       if (status.code !== 3) throw new Error(`\`weir status\` failed:\n${told}`);
       const rows = JSON.parse(status.stdout);
-      if (rows.some((row) => row.given_up || NEVER.includes(row.state))) {
+      if (rows.some((row) => row.discarded || NEVER.includes(row.state))) {
         throw new Error(`not every record is processed:\n${told}`);
       }
       if (Date.now() > deadline) throw new Error(`records still wait:\n${told}`);

@@ -17,7 +17,7 @@ const LINE_CHARS_MAX: usize = 100;
 /// Flags of `weir check`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir check\n  weir check --template hello/template.yaml\n  weir check --verbose                  # with what happens here in place of each setting\n  weir check --deny-warnings            # 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nA check that does not apply is accepted on the resource: Metadata: {Weir: {Accept: [latest]}}"
+    after_help = "Examples:\n  weir check\n  weir check --template hello/template.yaml\n  weir check --verbose                  # each setting that is not emulated, and what happens instead\n  weir check --deny-warnings            # exit code 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nTo accept a warning, list its check on the resource: Metadata: {Weir: {Accept: [latest]}}"
 )]
 pub struct CheckArguments {
     /// Exit with 3 when there are warnings

@@ -46,7 +46,7 @@ const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir init --help          write a small project for a table of yours\n  weir demo                 see everything work, in under a minute\n  weir check                what is wrong in template.yaml, or probably not meant\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
+    after_help = "Examples:\n  weir init --help          write a small project for your table\n  weir demo                 see everything work, in under a minute\n  weir check                find errors and probable mistakes in template.yaml\n  weir up                   run template.yaml and keep it running\n  weir load --help          load files into a table\n  weir streams explain --last   why a function ran or did not\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -73,7 +73,7 @@ enum Verb {
     Demo(DemoArguments),
     /// Write a small project: a template for one job of Weir, or for a function of your own
     Init(Box<InitArguments>),
-    /// Run the template until Ctrl-C; the data is still there the next time
+    /// Run the template until Ctrl-C; its data is kept for the next start
     Up(UpArguments),
     /// Check the template for errors and probable mistakes
     Check(CheckArguments),
@@ -203,7 +203,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
     let stack_by = |context: &Context| read(context)?.map_err(|error| error.why_not_run());
-    // What a `weir up` of this template was given, or its tables and settings would be others.
+    // Uses the parameters of the `weir up` of this template; other ones would give other tables and
+    // settings.
     let store = endpoint::named(line.verb.endpoint());
     let path = template.as_deref().ok();
     let of_running = || stack_by(&context_of_running(&context, path, store.as_deref()));
@@ -216,6 +217,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             let stack = if is_named { stack_by(&context) } else { demo::own_stack(&context) };
             Box::pin(run_demo(&arguments, output, stack?, &folder)).await
         }
+        Verb::Init(arguments) => Box::pin(init::run(*arguments, output)).await,
         Verb::Up(arguments) => {
             let path = template.as_deref().map_err(String::clone)?;
             let template = up::Template { path, folder: &folder, parameters: &context.parameters };

@@ -40,7 +40,7 @@ const FILE: &str = "status.json";
 /// Arguments of `weir status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up since `weir up` began and not redriven, or were lost. A function that accepts `not-run-here` is passed over, and so is a mapping with `Enabled: false`\n\nThe second table counts the records of each mapping since `weir up` began. In JSON these counts are on the first row of a mapping and null on its others, so that a sum is right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # exit code 3 while records wait\n\n--exit-code: 3 when records wait, a shard is blocked, a mapping has ended or does not run here, or records were lost or were discarded since `weir up` started and not redriven. Functions that accept `not-run-here` and mappings with `Enabled: false` are ignored\n\nThe second table counts the records of each mapping since `weir up` started. In JSON these counts are on the first row of a mapping and null on its others, so that sums are right"
 )]
 pub struct StatusArguments {
     /// Exit with 3 when records wait or were discarded, or a shard is blocked; waits about a second
@@ -269,7 +269,7 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
     }
 }
 
-/// What is shown of a shard. For programs, the counts of its mapping follow.
+/// The columns of a shard. In JSON the counts of its mapping follow.
 const HEADINGS: [&str; 7] =
     ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "checkpoint"];
 
@@ -378,7 +378,7 @@ impl Shown {
         let (given_up, gaps) = (total("discarded"), total("gaps"));
         let redriven = total("redriven").min(given_up);
         let counts = counts::of(mapping);
-        // They are counted for the mapping: on each of its rows, a sum over rows would be wrong.
+        // The counts are per mapping, so only its first row has them; sums over rows are then right.
         let mut first = Some(counts.clone());
         let shards = list(mapping, "shards");
         let has_ended = mapping.get("ended") == Some(&json!(true));
@@ -506,7 +506,13 @@ mod tests {
                 Some("all of them were redriven"),
             ),
             ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 time since")),
-            ("caught up", json!({}), &absent(false), false, Some("no stream invokes `Hello`: Node")),
+            (
+                "caught up",
+                json!({}),
+                &absent(false),
+                false,
+                Some("no stream invokes `Hello`: Node"),
+            ),
             ("caught up", json!({}), &absent(true), true, Some("no stream invokes `Hello`: Node")),
         ] {
             let status = status(state, &totals, not_run);
@@ -567,7 +573,7 @@ mod tests {
     #[test]
     fn the_counts_of_a_mapping_are_on_its_first_row() {
         let shard = |state: &str| json!({"id": "s", "state": state, "waiting": 0});
-        let totals = json!({"read": 9, "filtered": 3, "done": 4, "failures": 1, "given_up": 2});
+        let totals = json!({"read": 9, "filtered": 3, "done": 4, "failures": 1, "discarded": 2});
         let status = json!({"mappings": [
             {
                 "mapping": "M", "described": true, "totals": totals,

@@ -254,6 +254,34 @@ pub async fn run(
     ended
 }
 
+/// Returns a line for each option that has no effect on a template.
+fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
+    let has_mapping = stack.mappings.iter().any(|mapping| mapping.enabled);
+    let no_mapping = "the template has no event source mapping that is enabled";
+    let no_function = "the template has no function that runs here";
+    let options = [
+        ("--duplicate-deliveries", arguments.duplicate_deliveries && !has_mapping, no_mapping),
+        ("--chaos", arguments.chaos.is_some() && !has_mapping, no_mapping),
+        ("--invoke-url", arguments.invoke_url.is_some() && stack.functions.is_empty(), no_function),
+    ];
+    let unused = options.into_iter().filter(|(_, is_unused, _)| *is_unused);
+    unused.map(|(name, _, why)| format!("warning: {name} has no effect: {why}")).collect()
+}
+
+/// Returns the commands that a person may want next. Only the local store has a clock to advance.
+fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] {
+    const COMMANDS: [(&str, &str); 3] = [
+        ("weir streams explain --last", "why a function did, or did not, run"),
+        ("weir status", "how far each mapping has got"),
+        ("weir clock advance 26h", "let a day pass"),
+    ];
+    let [on_any_store @ .., _] = &COMMANDS;
+    match store {
+        StoreChoice::Local => &COMMANDS,
+        StoreChoice::Aws => on_any_store,
+    }
+}
+
 /// Resolves when the process is asked to end, or with standard input where that is asked for.
 async fn end(with_stdin: bool) {
     tokio::select! {

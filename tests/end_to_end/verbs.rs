@@ -136,7 +136,7 @@ fn filtered_records_are_counted(up: &Up) {
     let counts = |mapping: &str| {
         let of_it = |row: &&Value| row["mapping"] == mapping && !row["read"].is_null();
         let row = rows.iter().find(of_it).unwrap();
-        ["read", "filtered", "delivered", "failed_invocations", "given_up"]
+        ["read", "filtered", "delivered", "failed_invocations", "discarded"]
             .map(|name| row[name].as_u64().unwrap())
     };
     assert_eq!(counts("ArchiveFunctionExpired"), [5, 5, 0, 0, 0], "{rows:?}");

@@ -102,5 +102,5 @@ def test_what_a_function_gives_up_ends_the_wait(weir_up, tmp_path):
     boto3.client("dynamodb").put_item(
         TableName="votes", Item={"slot": {"S": "poll#0"}, "votes": {"N": "1"}}
     )
-    with pytest.raises(WeirError, match="given up"):
+    with pytest.raises(WeirError, match="discarded"):
         up.settle()

@@ -1,5 +1,5 @@
-//! What a process asks of its operating system: files that the user alone can read, a budget of file
-//! descriptors, and whether the process that started it is still there.
+//! Operating system services: files that only the user can read, a budget of file descriptors, and the
+//! end of the process that started this one.
 
 pub mod descriptors;
 pub mod private_files;

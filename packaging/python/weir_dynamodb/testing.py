@@ -137,7 +137,7 @@ class Up(Process):
     def settle(self, seconds=60):
         """Waits until the functions have processed every record, with what they wrote because of it.
 
-        Raises `WeirError` with the status when a record was given up, a mapping does not run, or time
+        Raises `WeirError` with the status when a record was discarded, a mapping does not run, or time
         is over.
         """
         deadline = time.monotonic() + seconds
@@ -145,7 +145,7 @@ class Up(Process):
             told = status.stdout + status.stderr
             if status.returncode != 3:
                 raise WeirError(f"`weir status` failed:\n{told}")
-            if any(row["given_up"] or row["state"] in NEVER for row in json.loads(status.stdout)):
+            if any(row["discarded"] or row["state"] in NEVER for row in json.loads(status.stdout)):
                 raise WeirError(f"not every record is processed:\n{told}")
             if time.monotonic() > deadline:
                 raise WeirError(f"records still wait after {seconds} s:\n{told}")

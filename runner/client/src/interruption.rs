@@ -136,7 +136,7 @@ use Nature::{Endless, Long, Orderly, Short};
 
 /// Every verb, by its words.
 pub const NATURES: &[(&str, Nature)] = &[
-    ("demo", Long("run `weir demo` again: it begins anew")),
+    ("demo", Long("run `weir demo` again: it starts from the beginning")),
     ("init archive", Short),
     ("init counters", Short),
     ("init versions", Short),

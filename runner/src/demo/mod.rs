@@ -1,8 +1,8 @@
 //! `weir demo`: runs all pipelines once on generated data and verifies their results.
 //!
-//! Everything real: the store, the streams, the function binaries, the S3 endpoint. Each batch is
-//! delivered twice and one function process is killed, because that happens on AWS too.
-//! Writes only below its own folder, which it empties first. The template is part of the program.
+//! It uses the real store, streams, function binaries and S3 endpoint. Each batch is delivered
+//! twice and function processes are killed, because both happen on AWS. It empties its own folder
+//! first and writes nowhere else. The template is part of the program.
 
 mod archive_check;
 mod copies;
@@ -62,7 +62,7 @@ pub fn own_stack(context: &Context) -> Result<Stack, String> {
     template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
 }
 
-/// The file that says that a folder is a demonstration's and may be emptied.
+/// The file that marks a folder as a demonstration's, so that it may be emptied.
 const MARK: &str = "weir-demo";
 
 /// Shows the progress: one changing line on standard error.

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 /// The names of the counts, in the order of [`of`].
 pub(super) const HEADINGS: [&str; 5] =
-    ["read", "filtered", "delivered", "failed invocations", "given up"];
+    ["read", "filtered", "delivered", "failed invocations", "discarded"];
 
 /// Their names in the status file.
-const TOTALS: [&str; 5] = ["read", "filtered", "done", "failures", "given_up"];
+const TOTALS: [&str; 5] = ["read", "filtered", "done", "failures", "discarded"];
 
 fn total(mapping: &Value, name: &str) -> u64 {
     mapping.pointer(&format!("/totals/{name}")).and_then(Value::as_u64).unwrap_or(0)
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn each_count_has_a_heading() {
-        let totals = json!({"read": 9, "filtered": 3, "done": 4, "failures": 1, "given_up": 2});
+        let totals = json!({"read": 9, "filtered": 3, "done": 4, "failures": 1, "discarded": 2});
         assert_eq!(of(&json!({"totals": totals})), [9, 3, 4, 1, 2]);
         assert_eq!(of(&json!({})), [0; HEADINGS.len()]);
     }

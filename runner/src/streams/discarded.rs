@@ -8,7 +8,7 @@ use local::journal::{Entry, JournalError, Reader};
 
 use super::redrives::{self, Batch};
 
-/// Batches that were given up.
+/// Batches that were discarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Discarded {
     /// Their failure objects, oldest first, each once.
@@ -19,7 +19,7 @@ pub(super) struct Discarded {
     pub(super) without_object: usize,
 }
 
-/// Finds what was given up at a moment, in milliseconds since 1970, or later.
+/// Finds the batches that were discarded at or after a moment in milliseconds since 1970.
 ///
 /// # Errors
 /// When there is no journal, or it cannot be read.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_since_and_is_not_done_is_found() {
+    fn batches_discarded_since_and_not_redriven_are_found() {
         let folder = tempfile::tempdir().unwrap();
         assert!(since(folder.path(), 0).is_err(), "there is no journal");
         let gave_up = |at_ms, first: &str, key: Option<&str>| Entry::GaveUp {

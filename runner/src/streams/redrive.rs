@@ -30,20 +30,20 @@ const PAGES_MAX: usize = 1_000;
 /// records.
 const EMPTY_PAGES_MAX: usize = 50;
 
-/// Which failure objects.
+/// Arguments of `weir streams redrive`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n  weir streams redrive --since 14:05        # every failure object since then, oldest first\n\nExit codes: 0 the function has done all records, 1 it has not, 4 the records are no longer there"
+    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n  weir streams redrive --since 14:05        # every failure object since then, oldest first\n\nExit codes: 0 the function processed all records, 1 it failed, 4 the stream no longer has the records"
 )]
 pub struct RedriveArguments {
     /// The key in a bucket, s3://BUCKET/KEY, or a file
     #[arg(required_unless_present = "since", conflicts_with = "since")]
     pub object: Option<String>,
-    /// Every failure object that the `weir up` of this folder wrote since then and that was not
+    /// Redrive each failure object that this folder's `weir up` wrote since then and that was not
     /// redriven: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Show what would be delivered, and invoke nothing
+    /// Show the records without invoking the function
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -51,13 +51,13 @@ pub(super) struct Batch<'b> {
     pub(super) function: &'b str,
     pub(super) stream: &'b str,
     pub(super) shard: &'b str,
-    /// When it was given up, in milliseconds since 1970.
+    /// When it was discarded, in milliseconds since 1970.
     pub(super) at_ms: i64,
     pub(super) first: &'b str,
     pub(super) last: &'b str,
 }
 
-/// Returns how many records of a batch were redriven after it was given up, and done.
+/// Returns how many records of a batch were redriven and processed after it was discarded.
 pub(super) fn done_of(redrives: &[Redrive], batch: Batch<'_>) -> usize {
     let Batch { function, stream, shard, at_ms, first, last } = batch;
     // Numbers of several shards interleave.

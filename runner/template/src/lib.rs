@@ -189,7 +189,7 @@ impl<'a> Reading<'a, '_> {
             let properties = self.properties(resource);
             let (code, folder, is_absent) = match code::find(&properties, resource) {
                 Some(Found::Here { code, folder }) => (code, folder, false),
-                // What else is wrong with it is told together with what was reported.
+                // Its other errors are reported too.
                 None => (Code::Elsewhere, None, false),
                 Some(Found::NotHere(NotHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);

@@ -283,7 +283,7 @@ pub enum Code {
     Bootstrap,
     /// A handler in a language that this machine has an interpreter for.
     Script(Script),
-    /// Nothing of this machine: who runs the functions instead has it.
+    /// None on this machine: another runtime has it.
     Elsewhere,
 }
 

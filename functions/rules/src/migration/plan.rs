@@ -173,8 +173,8 @@ pub enum Cut {
     Whole,
     /// One item for each member of a list.
     Each,
-    /// Pieces of a text, of binary, of a list or of a map, of so many bytes at most; a member that is
-    /// larger is a piece of its own. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
+    /// One item for each piece of a text, a binary value, a list or a map, with at most this many bytes.
+    /// A larger member is a piece by itself. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
     Bytes(usize),
 }
 

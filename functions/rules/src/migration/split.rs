@@ -391,7 +391,7 @@ impl Part {
     }
 }
 
-/// Cuts members into runs of at most `most` bytes; a member that is larger is a run of its own.
+/// Cuts members into runs of at most `most` bytes. A larger member is a run by itself.
 fn runs<T>(
     members: Vec<T>,
     size: impl Fn(&T) -> usize,

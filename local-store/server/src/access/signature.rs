@@ -21,8 +21,8 @@ const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials, also for streams.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that decide what a request does: they must be signed when they are there. `Content-Encoding`
-/// need not be: the body is signed as it is sent.
+/// Headers that determine what a request does. They must be signed if present. `Content-Encoding` need
+/// not be: the signature covers the body as it is sent.
 const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),
     ("x-amz-date", "X-Amz-Date"),

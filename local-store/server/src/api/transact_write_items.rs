@@ -196,8 +196,8 @@ pub(crate) async fn admit<'w>(
     }
 }
 
-/// A list of 1 to 100 operations. `kind` is what the service's texts call one of them; this store
-/// quotes no more of it.
+/// Checks that the list has 1 to 100 operations. `kind` is the service's name of one of them in its
+/// error texts.
 pub(crate) fn constrain_operations(
     constraints: &mut Constraints,
     count: Option<usize>,

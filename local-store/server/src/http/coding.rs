@@ -1,4 +1,4 @@
-//! Compressed bodies: gzip and deflate, in requests and answers, with bounds.
+//! Compressed bodies: gzip and deflate in requests and responses, with bounds.
 //!
 //! Source: RFC 9110, "Content Codings". Which of several codings the service prefers, and from which
 //! size on, follows the test suite of Scylla's Alternator.
@@ -20,7 +20,7 @@ const COMPRESSED_BYTES_MIN: usize = 4096;
 pub(super) enum CodingError {
     /// The coding is neither gzip nor deflate.
     Unknown,
-    /// It is not what its coding says, or not all of it.
+    /// The body is not valid or not complete in its coding.
     Damaged,
     /// The decompressed body is larger than a request may be.
     TooLarge,
@@ -63,7 +63,7 @@ impl Coding {
     }
 }
 
-/// Reads all that a decoder gives; never more than `max` bytes of it.
+/// Reads the whole output of a decoder, at most `max` bytes.
 fn unpack(decoder: impl Read, max: usize) -> Result<Bytes, CodingError> {
     let mut unpacked = Vec::new();
     let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
@@ -74,7 +74,7 @@ fn unpack(decoder: impl Read, max: usize) -> Result<Bytes, CodingError> {
     }
 }
 
-/// How an answer is packed.
+/// The coding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Gzip,
@@ -116,7 +116,7 @@ pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u
     if body.len() < COMPRESSED_BYTES_MIN {
         return None;
     }
-    // Of several headers the service looks at the first one.
+    // Of several headers the service uses the first one.
     let accepted = request.get(ACCEPT_ENCODING)?.to_str().ok()?;
     let packing = best_packing(accepted)?;
     // Writing into memory does not fail; if it did, the body would be sent uncompressed.
@@ -145,8 +145,8 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// A coding's name and its quality from 0 to 1; one that cannot be read counts as 1. The service takes
-/// what is behind the first `q=`: a blank before the sign hides it, and so `nq=` has it too.
+/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. As the
+/// service does, it reads what follows the first `q=`: a space before the sign hides it, and `nq=` counts.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
     let quality = parameters.split_once("q=").and_then(|(_, rest)| rest.split(';').next());

@@ -39,9 +39,9 @@ use node::clock::wall_clock;
 
 /// The maximum size of a body in bytes: the service's maximum, and some room for JSON's own characters.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
-/// Bytes of a request's headers, as the service limits them.
+/// The maximum size in bytes of a request's headers, as on the service.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Time that a client has to send a request's body.
+/// The time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -237,7 +237,7 @@ impl Routes {
     async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
-        // What is packed may become as long as is allowed, too.
+        // A decompressed body may also reach the maximum.
         let bytes = if coding == Coding::Identity { sent } else { max };
         if bytes <= SMALL_BODY_BYTES {
             return None;

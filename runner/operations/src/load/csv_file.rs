@@ -15,19 +15,19 @@ use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 use client::output::{counted, say};
 
-/// What the flags say of how a CSV file is written.
+/// The form of a CSV file, from the flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CsvForm<'f> {
-    /// The text that stands for a missing value beside the empty one.
+    /// The text of a missing value; an empty value is always missing.
     pub(crate) null: Option<&'f str>,
-    /// What separates the columns; without it, the header says it.
+    /// The separator of columns; `None` takes it from the header.
     pub(crate) separator: Option<u8>,
 }
 
-/// Reads a separator as a person writes it: a character of ASCII, `tab` or `\t`.
+/// Parses a separator: one ASCII character, `tab` or `\t`.
 ///
 /// # Errors
-/// When it is none, or a character that means something else in CSV.
+/// When it is not one character, or one with another meaning in CSV.
 pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -36,10 +36,10 @@ pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The names in the header line.
+/// Returns the column names of the header line.
 ///
 /// # Errors
-/// When there is none, or two columns have one name: an item has room for one of them.
+/// When there is no header, or two columns have the same name.
 pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>, String> {
     let name = input.name();
     let mut reader = open(input, form)?;
@@ -82,14 +82,15 @@ pub(super) fn rows(
     Ok(std::iter::from_fn(move || records.next()))
 }
 
-/// Fields are counted here: what the reader says of a record with too many does not tell its line.
+/// Opens a flexible reader; fields are counted later, because the reader's own error has no line
+/// number.
 fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
     let separator = separator(input, form)?;
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// What separates the columns: what the flags say, else a comma, unless the header has none and has
-/// another one of these.
+/// Returns the separator: that of the flags, otherwise a comma, unless the header has none and has
+/// another one of [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.

@@ -115,10 +115,10 @@ pub struct LoadArguments {
     /// The CSV text of a missing value; an empty value is always missing
     #[arg(long, value_name = "TEXT")]
     pub null: Option<String>,
-    /// What separates CSV columns: a character, or `tab` [default: as the header has it, one of , ; tab |]
+    /// The separator of CSV columns: one character, or `tab` [default: from the header, one of , ; tab |]
     #[arg(long, value_name = "CHARACTER", value_parser = csv_file::parse_separator)]
     pub separator: Option<u8>,
-    /// Give every item a time to live of so many seconds from now (store time)
+    /// Time to live of every item in seconds from now (store time)
     #[arg(long, value_name = "SECONDS", requires = "ttl_attribute")]
     pub expires_in: Option<i64>,
     /// The attribute for the time to live

@@ -1,6 +1,5 @@
-//! What a function is run from: a cargo binary, a `bootstrap` that is built already, a handler in Python
-//! or Node, or nothing of this machine.
-//! It looks at what lies in `CodeUri` and starts none of it.
+//! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, a handler in
+//! Python or Node, or none on this machine. It inspects `CodeUri` and starts nothing.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,18 +9,18 @@ use crate::{
     declarations::resource::{Resource, kebab_case},
     diagnostic::{Span, listed, similar},
     evaluation::properties::Properties,
-    evaluation::value::{self, Data},
+    evaluation::value,
     resources::origin::{self, Found, NotHere, Uri},
     resources::package::{self, Binaries},
     resources::script,
     stack::{BOOTSTRAP, Code},
-    syntax::node::{Kind, Node},
+    syntax::node::Node,
 };
 
 /// The method by which SAM builds a Cargo package.
 const CARGO: &str = "rust-cargolambda";
 
-/// What the function is run from; `None` when an error was reported.
+/// Returns the program of the function; `None` if an error was reported.
 pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Found> {
     let context = properties.resolver.context;
     let uri = origin::uri(properties);
@@ -102,7 +101,7 @@ fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) 
     }
 }
 
-/// Why the function is not built from a Cargo package; `None` when it is.
+/// Returns why the function is not built from a Cargo package; `None` if it is.
 fn reason_not_here(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,

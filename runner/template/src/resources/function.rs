@@ -117,8 +117,8 @@ fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     );
 }
 
-/// Reads one function that is run from this code, in this folder unless that is `CodeUri`; `None` when
-/// an error was reported.
+/// Parses one function with this code, in `folder` unless that is `CodeUri`; `None` if an error was
+/// reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,

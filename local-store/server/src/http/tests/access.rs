@@ -73,7 +73,7 @@ async fn headers_have_at_most_16_kb() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_answers_are_packed_for_those_who_take_it() {
+async fn large_responses_are_compressed_if_the_client_accepts_it() {
     let server = Server::start().await;
     assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
     let item = format!(

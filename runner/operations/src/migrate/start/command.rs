@@ -72,14 +72,14 @@ pub(crate) struct WorkArguments {
     workers: Workers,
 }
 
-/// Where local workers keep their data.
+/// The data folder of local workers.
 const DIRECTORY: &str = ".weir/migrate";
-/// Where the function that local workers run is built.
+/// The package of the function that local workers run.
 const PACKAGE: &str = "functions/processor";
 
 #[derive(Clone, Debug, Args)]
 struct Workers {
-    /// Where local workers keep checkpoints, logs and refused records
+    /// Data folder of local workers: checkpoints, logs and refused records
     #[arg(long, default_value = DIRECTORY, value_name = "FOLDER")]
     directory: PathBuf,
     /// The folder of the function's package
@@ -91,7 +91,7 @@ struct Workers {
 }
 
 impl Workers {
-    /// Returns the options that are not as they are by default.
+    /// Returns the names of the options that differ from their defaults.
     fn given(&self) -> Vec<&'static str> {
         let options = [
             ("--directory", self.directory.as_path() != Path::new(DIRECTORY)),
@@ -102,7 +102,7 @@ impl Workers {
     }
 }
 
-/// Begins a migration, or says that it was begun.
+/// Starts a migration, or reports that it was started before.
 pub(crate) async fn run(
     context: &Context,
     arguments: &StartArguments,
