@@ -1,7 +1,7 @@
 """Runs public templates with handlers in Python and Node by `weir up`, unmodified, and says what came of a record.
 
-Reads scripts.tsv: repository, commit, path, parameters (NAME=VALUE, separated by spaces), and an item in DynamoDB JSON
-whose attributes are put beside the keys. The code is read from clones, so nothing here fetches a template; pip and npm
+Reads scripts.tsv: repository, commit, the folder that is checked out (`.` is all of it), the template in it, parameters
+(NAME=VALUE, separated by spaces), and an item in DynamoDB JSON whose attributes are put beside the keys. The code is read from clones, so nothing here fetches a template; pip and npm
 install what the handlers depend on:
 
     for each repository of scripts.tsv: git clone --bare https://github.com/OWNER/NAME CLONES/OWNER/NAME
@@ -32,11 +32,11 @@ KEYS = {"S": "a-key", "N": "1", "B": "YQ=="}
 
 def rows():
     for line in (HERE / "scripts.tsv").read_text(encoding="utf-8").splitlines()[1:]:
-        yield (line.split("\t") + ["", ""])[:5]
+        yield (line.split("\t") + ["", ""])[:6]
 
 
 def checked_out(clone, commit, folder, target):
-    archive = subprocess.run(["git", "-C", str(clone), "archive", f"{commit}:{folder}"], capture_output=True, check=True)
+    archive = subprocess.run(["git", "-C", str(clone), "archive", f"{commit}:{folder.strip('.')}"], capture_output=True, check=True)
     subprocess.run(["tar", "-x", "-C", str(target)], input=archive.stdout, check=True)
 
 
@@ -104,10 +104,11 @@ def run(weir, sam, folder, template, parameters, more):
                 return {"": "does not start: " + (errors or ["no message"])[0][:200]}
             time.sleep(0.2)
         url = json.loads(running.read_text(encoding="utf-8"))["dynamodb"]
-        put_items(url, json.loads(more or "{}"))
         begun, found = time.time(), {}
         while not found and time.time() - begun < RECORD_SECONDS_MAX:
-            time.sleep(0.5)
+            # A mapping from LATEST on misses what is written before it has started.
+            put_items(url, {"written": {"N": str(time.time())}, **json.loads(more or "{}")})
+            time.sleep(3)
             found = outcomes(folder)
         # Others that read the same stream are a moment behind.
         time.sleep(3)
@@ -129,14 +130,14 @@ def main():
     parser.add_argument("--only", default="")
     given = parser.parse_args()
     is_well = True
-    for repository, commit, path, parameters, more in rows():
+    for repository, commit, root, template, parameters, more in rows():
+        path = str(pathlib.PurePosixPath(root, template))
         if given.only not in path:
             continue
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            place = pathlib.PurePosixPath(path)
-            checked_out(given.clones / repository, commit, str(place.parent) if place.parent.name else "", folder)
-            found = run(given.weir.resolve(), given.build, folder, place.name, parameters, more)
+            checked_out(given.clones / repository, commit, root, folder)
+            found = run(given.weir.resolve(), given.build, folder, template, parameters, more)
             if os.environ.get("SHOW_LOG"):
                 print(text_of(folder / "weir-up.log"), file=sys.stderr)
         is_well = is_well and any(outcome.startswith(("succeeded", "failed")) for outcome in found.values())

@@ -23,6 +23,7 @@ const BY_TYPE: &[(&str, &str)] = &[
         "AWS::Lambda::Function",
         "it is not run; AWS::Serverless::Function with a CodeUri is built and run",
     ),
+    ("AWS::Lambda::LayerVersion", "functions in Python and Node read its folder"),
     ("AWS::Lambda::Permission", "permissions are not checked"),
     ("AWS::Lambda::Version", "there is one version of the function, the one that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
@@ -33,7 +34,7 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
     ("AWS::Serverless::Application", "the resources of the nested template are not created"),
     ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
-    ("AWS::Serverless::LayerVersion", "functions read it from the folder in `ContentUri`"),
+    ("AWS::Serverless::LayerVersion", "functions in Python and Node read its folder"),
     ("AWS::Serverless::StateMachine", "it is not run"),
 ];
 

@@ -10,12 +10,12 @@ use crate::{
     declarations::resource::{Resource, kebab_case},
     diagnostic::{Span, listed, similar},
     evaluation::properties::Properties,
-    evaluation::value::{self, Data},
+    evaluation::value,
     resources::origin::{self, Found, NotHere, Uri},
     resources::package::{self, Binaries},
     resources::script,
     stack::{BOOTSTRAP, Code},
-    syntax::node::{Kind, Node},
+    syntax::node::Node,
 };
 
 /// The method by which SAM builds a Cargo package.
