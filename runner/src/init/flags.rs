@@ -60,7 +60,7 @@ struct KeyFlags {
     sort: Option<KeyAttribute>,
 }
 
-/// Of a project for one table, which may have a TTL attribute.
+/// The flags of a project for one table, which may have a TTL attribute.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TtlTableFlags {
     #[command(flatten)]
@@ -102,7 +102,7 @@ impl TtlTableFlags {
     }
 }
 
-/// Of counters.
+/// The flags of counters.
 #[derive(Clone, Debug, Args)]
 pub(super) struct CountersFlags {
     #[command(flatten)]
@@ -145,7 +145,7 @@ impl CountersFlags {
     }
 }
 
-/// Of copies that follow their origins.
+/// The flags of copies that follow their origins.
 #[derive(Clone, Debug, Args)]
 pub(super) struct FanOutFlags {
     #[command(flatten)]
@@ -200,7 +200,7 @@ impl FanOutFlags {
     }
 }
 
-/// Of a migration.
+/// The flags of a migration.
 #[derive(Clone, Debug, Args)]
 pub(super) struct MigrationFlags {
     #[command(flatten)]
@@ -231,7 +231,7 @@ impl MigrationFlags {
     }
 }
 
-/// Of a function in a language.
+/// The flags of a function in a language.
 #[derive(Clone, Debug, Args)]
 pub(super) struct FunctionFlags {
     #[command(flatten)]
