@@ -30,6 +30,7 @@ fn functions() -> Vec<String> {
 #[test]
 fn each_function_has_one_name_everywhere() {
     let (template, files) = (read("template.yaml"), files());
+    let all_in_one = read("functions/processor/src/main.rs");
     let mut complaints = Vec::new();
     for module in functions() {
         let (binary, resource) = spellings(&module);
@@ -38,6 +39,9 @@ fn each_function_has_one_name_everywhere() {
         }
         if !template.contains(&format!("Binary: {binary}")) {
             complaints.push(format!("template.yaml does not build the binary {binary}"));
+        }
+        if !all_in_one.contains(&format!("\"{binary}\" => ")) {
+            complaints.push(format!("the binary `functions` does not know {binary}"));
         }
         // `archive-maintenance` looks after what `archive` makes: the rule and the page are its.
         let owner = module.strip_suffix("_maintenance").unwrap_or(&module);
