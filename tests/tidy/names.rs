@@ -2,7 +2,7 @@
 
 use crate::{assert_none, files, read};
 
-/// Returns `fan_out` in three spellings: the module, the binary, the resource.
+/// `fan_out` in three spellings: the module, the binary, the resource.
 fn spellings(module: &str) -> (String, String) {
     let binary = module.replace('_', "-");
     let resource: String = module
@@ -15,7 +15,7 @@ fn spellings(module: &str) -> (String, String) {
     (binary, format!("{resource}Function"))
 }
 
-/// Returns the functions that exist: the binaries of the processor.
+/// The functions that exist: the binaries of the processor.
 fn functions() -> Vec<String> {
     let folder = "functions/processor/src/bin/";
     let functions: Vec<_> = files()
@@ -30,6 +30,7 @@ fn functions() -> Vec<String> {
 #[test]
 fn each_function_has_one_name_everywhere() {
     let (template, files) = (read("template.yaml"), files());
+    let all_in_one = read("functions/processor/src/main.rs");
     let mut complaints = Vec::new();
     for module in functions() {
         let (binary, resource) = spellings(&module);
@@ -39,7 +40,10 @@ fn each_function_has_one_name_everywhere() {
         if !template.contains(&format!("Binary: {binary}")) {
             complaints.push(format!("template.yaml does not build the binary {binary}"));
         }
-        // `archive-maintenance` maintains what `archive` writes, and shares its rule and page.
+        if !all_in_one.contains(&format!("\"{binary}\" => ")) {
+            complaints.push(format!("the binary `functions` does not know {binary}"));
+        }
+        // `archive-maintenance` looks after what `archive` makes: the rule and the page are its.
         let owner = module.strip_suffix("_maintenance").unwrap_or(&module);
         let rule = |path: &String| {
             *path == format!("functions/rules/src/{owner}.rs")

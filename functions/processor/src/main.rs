@@ -1,0 +1,32 @@
+//! The binary `functions`: every Lambda function in one program, for Weir's packages. Apart, the programs
+//! of `bin/` are several times as large to download, because they share nearly all of their code.
+//!
+//! `functions NAME` is the program NAME; without an argument, the function's `Handler` names it, so that a
+//! copy of the program alone is a function's `bootstrap`. What each does is in `processor::lambda`.
+
+use std::env;
+use std::process::ExitCode;
+
+use processor::lambda;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let name = env::args().nth(1).or_else(|| env::var("_HANDLER").ok()).unwrap_or_default();
+    match name.as_str() {
+        "archive" => lambda::run_archive().await,
+        "archive-maintenance" => lambda::run_archive_maintenance().await,
+        "counters" => lambda::run_counters().await,
+        "fan-out" => lambda::run_fan_out().await,
+        "migration" => lambda::run_migration().await,
+        "versions" => lambda::run_versions().await,
+        _ => refuse(&name),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the log begins with the function")]
+fn refuse(name: &str) -> ExitCode {
+    eprintln!(
+        "error: unknown function `{name}`; write the name of one as Handler, such as `archive`"
+    );
+    ExitCode::FAILURE
+}
