@@ -539,8 +539,7 @@ mod tests {
     #[test]
     fn only_the_local_store_is_offered_a_clock() {
         let offers = |store| {
-            let of_clock = |(command, _): &&(&str, &str)| command.starts_with("weir clock");
-            next_commands(store).iter().find(of_clock).is_some()
+            next_commands(store).iter().any(|(command, _)| command.starts_with("weir clock"))
         };
         assert!(offers(StoreChoice::Local) && !offers(StoreChoice::Aws));
     }

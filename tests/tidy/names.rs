@@ -2,7 +2,7 @@
 
 use crate::{assert_none, files, read};
 
-/// `fan_out` in three spellings: the module, the binary, the resource.
+/// Returns `fan_out` in three spellings: the module, the binary, the resource.
 fn spellings(module: &str) -> (String, String) {
     let binary = module.replace('_', "-");
     let resource: String = module
@@ -15,7 +15,7 @@ fn spellings(module: &str) -> (String, String) {
     (binary, format!("{resource}Function"))
 }
 
-/// The functions that exist: the binaries of the processor.
+/// Returns the functions that exist: the binaries of the processor.
 fn functions() -> Vec<String> {
     let folder = "functions/processor/src/bin/";
     let functions: Vec<_> = files()
@@ -43,7 +43,7 @@ fn each_function_has_one_name_everywhere() {
         if !all_in_one.contains(&format!("\"{binary}\" => ")) {
             complaints.push(format!("the binary `functions` does not know {binary}"));
         }
-        // `archive-maintenance` looks after what `archive` makes: the rule and the page are its.
+        // `archive-maintenance` maintains what `archive` writes, and shares its rule and page.
         let owner = module.strip_suffix("_maintenance").unwrap_or(&module);
         let rule = |path: &String| {
             *path == format!("functions/rules/src/{owner}.rs")

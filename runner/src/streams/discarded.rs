@@ -96,7 +96,7 @@ mod tests {
             gave_up(23, "4", None),
             gave_up(24, "5", Some("failed again")),
         ];
-        journal.write(entries.into_iter());
+        journal.write(entries);
         for (sequence, done) in [("2", 1), ("5", 0)] {
             let redrive = Redrive {
                 at_ms: 30,

@@ -197,7 +197,11 @@ proptest! {
                 if sort.contains('#') && sort != "PROFILE" && !sort.starts_with("actor") {
                     let rest = item.iter().filter(|(name, _)| !["pk", "sk"].contains(&name.as_str()));
                     let [(_, value)] = rest.collect::<Vec<_>>()[..] else { panic!("{item:?}") };
-                    let single = matches!(value, AttributeValue::L(members) if members.len() == 1);
+                    let single = match value {
+                        AttributeValue::L(members) => members.len() == 1,
+                        AttributeValue::M(members) => members.len() == 1,
+                        _ => false,
+                    };
                     prop_assert!(single || value.size() <= 1_003, "{}", value.size());
                 }
                 prop_assert_eq!(&target.key.to_item(&schema("pk", Some("sk")))["pk"], &AttributeValue::from("D#d1"));
@@ -458,7 +462,17 @@ fn parts_that_form_no_document_are_refused() {
             format!(
                 "{profile}\nnotes#0 ,\"notes\":{{\"S\":\"y\"}}\nnotes#1 ,\"notes\":{{\"L\":[]}}"
             ),
-            Some("the pieces of `notes` are not all texts, all binary or all lists"),
+            Some(
+                "the pieces of `notes` are not all texts, all binary, all lists or all maps without a name in common",
+            ),
+        ),
+        (
+            format!(
+                "{profile}\nwords#0 ,\"words\":{{\"M\":{{\"en\":{{\"S\":\"a\"}}}}}}\nwords#1 ,\"words\":{{\"M\":{{\"en\":{{\"S\":\"b\"}}}}}}"
+            ),
+            Some(
+                "the pieces of `info.words` are not all texts, all binary, all lists or all maps without a name in common",
+            ),
         ),
         (
             format!(
@@ -483,6 +497,37 @@ fn parts_that_form_no_document_are_refused() {
             (refused, expected) => assert_eq!(refused.as_deref(), expected, "{text}"),
         }
     }
+}
+
+#[test]
+fn a_map_is_cut_into_maps_of_its_members() {
+    let text = |bytes: usize| AttributeValue::S("x".repeat(bytes));
+    let words = [("de", text(600)), ("en", text(600)), ("fr", text(300)), ("it", text(1_200))];
+    let words: BTreeMap<String, AttributeValue> =
+        words.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let info = BTreeMap::from([("words".to_owned(), AttributeValue::M(words.clone()))]);
+    let document = document(1, &Item::new().with("info", AttributeValue::M(info)));
+    let pieces = BTreeMap::from([
+        ("words#000000", vec!["de"]),
+        ("words#000001", vec!["en", "fr"]),
+        // A member that is larger is a piece of its own.
+        ("words#000002", vec!["it"]),
+    ]);
+    BOTH.with_borrow(|(forward, _)| {
+        let made = forward.outputs("documents", &document).unwrap();
+        let made: BTreeMap<String, Vec<String>> = made
+            .values()
+            .filter_map(|item| {
+                let names = item.get("words")?.as_map()?.keys().cloned().collect();
+                Some((item["sk"].as_str()?.to_owned(), names))
+            })
+            .collect();
+        let pieces = pieces
+            .into_iter()
+            .map(|(sort, names)| (sort.to_owned(), names.into_iter().map(str::to_owned).collect()));
+        assert_eq!(made, pieces.collect());
+        assert_eq!(forward.there_and_back("documents", &document), Ok(Some(document.clone())));
+    });
 }
 
 #[test]

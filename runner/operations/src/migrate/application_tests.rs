@@ -13,7 +13,7 @@ use testing::store::TestStore;
 
 use self::route::{Item, Route, insert, visible};
 
-#[expect(unreachable_pub, clippy::missing_errors_doc, reason = "an application has it as its own")]
+#[expect(unreachable_pub, reason = "an application has it as its own")]
 #[path = "../../../../examples/migrations/route.rs"]
 mod route;
 

@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_user_has_a_name_also_without_an_environment() {
-        let accounts = "root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        let accounts = "root:x:0:0::/:/bin/sh\nada:x:1000:1000::/:/bin/sh\n";
         for (named, id, host, expected) in [
             (Some("eve"), Some(1000), "build-7", "eve@build-7"),
             (Some(""), Some(1000), "build-7", "ada@build-7"),
