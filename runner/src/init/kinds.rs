@@ -216,12 +216,12 @@ pub(super) fn function(table: &Table, language: Language) -> Project {
         Language::Rust => {
             add("src/main.rs", "the handler and its unit tests", text!("function/rust/main.rs"));
             add("Cargo.toml", "the package of the function", text!("function/rust/Cargo.toml"));
-            add(".gitignore", "what git leaves out", "/target\n/.aws-sam\n");
+            add(".gitignore", "what git leaves out", "/target\n/.weir\n/.aws-sam\n");
         }
         Language::Python => {
             add("function/app.py", handler, text!("function/python/app.py"));
             add("test_app.py", tests, text!("function/python/test_app.py"));
-            add(".gitignore", "what git leaves out", "__pycache__/\n/.aws-sam\n");
+            add(".gitignore", "what git leaves out", "__pycache__/\n/.weir\n/.aws-sam\n");
         }
         Language::Node => {
             add("function/app.mjs", handler, text!("function/node/app.mjs"));
