@@ -212,10 +212,7 @@ impl<'s> Standing<'s> {
             }
             // Another start would take over from a command that may still run.
             Phase::Preparing if self.is_beginning => {
-                vec![step(
-                    "wait",
-                    "another command is starting it, and was active in the last minute",
-                )]
+                vec![step("wait", "another command started it less than a minute ago")]
             }
             // Only the operator knows where the plan's file is.
             Phase::Preparing => vec![(
@@ -241,12 +238,10 @@ impl<'s> Standing<'s> {
                 step("abort", "abort: the last comparison is too old"),
                 (self.end_of_ready().0, "unblock writers on the sources, to compare again"),
             ],
-            Phase::CuttingOver => {
-                vec![
-                    (self.end_of_ready().0, "resume, if no other command does"),
-                    step("abort", "abort"),
-                ]
-            }
+            Phase::CuttingOver => vec![
+                (self.end_of_ready().0, "resume, if no other command does"),
+                step("abort", "abort"),
+            ],
             Phase::Turning => vec![step("cutover", "resume, if no other command does")],
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
