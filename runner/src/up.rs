@@ -532,8 +532,6 @@ mod tests {
             std::fs::write(project.path().join(".gitignore"), text).unwrap();
             assert_eq!(ignores_data(project.path()), is_kept, "{text}");
         }
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/hello-stream");
-        assert!(ignores_data(&example));
     }
 
     #[test]

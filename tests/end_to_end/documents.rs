@@ -19,6 +19,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Examples of missing things, with their allowed exit codes and expected messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
+    ("weir streams redrive --since", &[0], "no failure object is left"),
     ("weir streams redrive ", &[1], "no file `"),
     ("weir archive get --key", &[0, 1], ""),
     ("weir logs archive --request 6c1f0d9c", &[1], "has no line in"),
@@ -157,6 +158,7 @@ fn fixtures(up: &Up) {
         "year,round,kind,contestant,voter,points\n2026,final,jury,Weir,a,12\n2026,final,jury,Weir,b,10\n",
     );
     write("orders.csv", "orderID,name\n1,Ada\n2,NULL\n");
+    write("orders.txt", "orderID^name\n3^Eve\n");
     let gzip = in_shell(folder, "gzip -k orders.csv").status().unwrap();
     assert!(gzip.success());
     write("event.json", r#"{"Records":[]}"#);
