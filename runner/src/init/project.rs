@@ -126,9 +126,12 @@ impl ProjectFile {
     }
 }
 
-/// The path of a program beside `weir`.
+/// The path of a function's program beside `weir`. In Weir's packages all functions are one program, which
+/// the script of a function's name starts; in a copy of it, the function's `Handler` names the function.
 fn beside(weir: &Path, name: &str) -> PathBuf {
-    weir.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX))
+    let path = |name: &str| weir.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX));
+    let all = path("functions");
+    if all.is_file() { all } else { path(name) }
 }
 
 #[cfg(test)]
@@ -160,6 +163,12 @@ mod tests {
         assert_eq!(mode("folder/run") & 0o100, 0o100);
         assert_eq!(mode("archive/bootstrap") & 0o777, 0o755);
         assert_eq!(fs::read_to_string(inner.join("folder/b.txt")).unwrap(), "b");
+
+        fs::write(folder.path().join("functions"), "all programs").unwrap();
+        let packaged = folder.path().join("packaged");
+        project.write(&packaged, &weir).unwrap();
+        let copy = fs::read_to_string(packaged.join("archive/bootstrap")).unwrap();
+        assert_eq!(copy, "all programs");
     }
 
     #[test]
