@@ -133,7 +133,7 @@ impl Handler<'_> {
         if !missing.is_empty() {
             let names = missing.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             tracing::info!(
-                "function   {}: {names} of Lambda's {} is not installed here, so it is installed below {}",
+                "function   {}: installing {names} (once), which Lambda's {} has and this machine lacks, below {}",
                 self.function.logical_id,
                 self.script.runtime(),
                 self.places.data.display()
