@@ -239,11 +239,23 @@ impl Install<'_> {
         command.arg("--target").arg(target);
         if self.names.is_empty() {
             command.arg("-r").arg(self.manifest);
-            // Paths in the list are relative to it.
-            command.current_dir(self.manifest.parent().unwrap_or(Path::new(".")));
+            command.current_dir(self.folder_of_paths());
         }
         command.args(self.names);
         command
+    }
+
+    /// The folder that paths in `requirements.txt` start from: the template's, as for `sam build`, if
+    /// all of them lead somewhere from there; else the list's own.
+    fn folder_of_paths(&self) -> PathBuf {
+        let template = self.handler.places.of_template("");
+        let text = fs::read_to_string(self.manifest).unwrap_or_default();
+        let paths: Vec<&str> =
+            text.lines().map(str::trim).filter(|line| line.starts_with('.')).collect();
+        match !paths.is_empty() && paths.iter().all(|path| template.join(path).exists()) {
+            true => template,
+            false => self.manifest.parent().unwrap_or(Path::new(".")).to_owned(),
+        }
     }
 
     fn npm(&self, target: &Path) -> Result<Command, Error> {
