@@ -203,12 +203,17 @@ impl Install<'_> {
             reason,
             command: words.join(" "),
         };
-        if self.names.is_empty() {
-            tracing::info!(
-                "function   {}: installing what {} lists (once)",
-                self.handler.function.logical_id,
+        let function = &self.handler.function.logical_id;
+        let (names, runtime) = (Vec::from_iter(self.names.clone()), self.handler.script.runtime());
+        match names.as_slice() {
+            [] => tracing::info!(
+                "function   {function}: installing what {} lists (once)",
                 self.manifest.display()
-            );
+            ),
+            names => tracing::info!(
+                "function   {function}: installing {} (once), which Lambda's {runtime} has and this machine lacks",
+                names.join(", ")
+            ),
         }
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = match tokio::time::timeout(INSTALL_MAX, command.output()).await {
