@@ -100,7 +100,7 @@ def run(weir, sam, folder, template, parameters, more):
         running, begun = folder / ".weir/running.json", time.time()
         while not running.exists():
             if process.poll() is not None or time.time() - begun > START_SECONDS_MAX:
-                errors = [line for line in text_of(log).splitlines() if "error" in line.lower()]
+                errors = [line for line in text_of(log).splitlines() if line.lower().lstrip().startswith("error")]
                 return {"": "does not start: " + (errors or ["no message"])[0][:200]}
             time.sleep(0.2)
         url = json.loads(running.read_text(encoding="utf-8"))["dynamodb"]

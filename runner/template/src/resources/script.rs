@@ -171,7 +171,10 @@ fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, 
         Language::Python => names.first().cloned().unwrap_or_default(),
         Language::Node => names.get(1).cloned().unwrap_or_default(),
     };
-    let place = |name: &str| Path::new(uri).join(name).display().to_string();
+    let place = |name: &str| match uri.trim_start_matches("./") {
+        "" | "." => name.to_owned(),
+        uri => Path::new(uri).join(name).display().to_string(),
+    };
     let module = names.first().map(String::as_str).unwrap_or_default();
     let typed = ["ts", "mts", "cts", "tsx"].map(|ending| format!("{module}.{ending}"));
     if let Some(typed) = typed.iter().find(|name| folder.join(name).is_file()) {

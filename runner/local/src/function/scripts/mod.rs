@@ -131,13 +131,6 @@ impl Handler<'_> {
         }
         let missing = sdk::missing(self, &task_root, &layers, &folders).await;
         if !missing.is_empty() {
-            let names = missing.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            tracing::info!(
-                "function   {}: {names} of Lambda's {} is not installed here, so it is installed below {}",
-                self.function.logical_id,
-                self.script.runtime(),
-                self.places.data.display()
-            );
             let found = self.packages.of_runtime(self, &missing).await?;
             let found = self.importable(found);
             installed.push(found.clone());

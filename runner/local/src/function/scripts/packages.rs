@@ -203,12 +203,17 @@ impl Install<'_> {
             reason,
             command: words.join(" "),
         };
-        if self.names.is_empty() {
-            tracing::info!(
-                "function   {}: installing what {} lists (once)",
-                self.handler.function.logical_id,
+        let function = &self.handler.function.logical_id;
+        let (names, runtime) = (Vec::from_iter(self.names.clone()), self.handler.script.runtime());
+        match names.as_slice() {
+            [] => tracing::info!(
+                "function   {function}: installing what {} lists (once)",
                 self.manifest.display()
-            );
+            ),
+            names => tracing::info!(
+                "function   {function}: installing {} (once), which Lambda's {runtime} has and this machine lacks",
+                names.join(", ")
+            ),
         }
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = match tokio::time::timeout(INSTALL_MAX, command.output()).await {
@@ -239,11 +244,23 @@ impl Install<'_> {
         command.arg("--target").arg(target);
         if self.names.is_empty() {
             command.arg("-r").arg(self.manifest);
-            // Paths in the list are relative to it.
-            command.current_dir(self.manifest.parent().unwrap_or(Path::new(".")));
+            command.current_dir(self.folder_of_paths());
         }
         command.args(self.names);
         command
+    }
+
+    /// The folder that paths in `requirements.txt` start from: the template's, as for `sam build`, if
+    /// all of them lead somewhere from there; else the list's own.
+    fn folder_of_paths(&self) -> PathBuf {
+        let template = self.handler.places.of_template("");
+        let text = fs::read_to_string(self.manifest).unwrap_or_default();
+        let paths: Vec<&str> =
+            text.lines().map(str::trim).filter(|line| line.starts_with('.')).collect();
+        match !paths.is_empty() && paths.iter().all(|path| template.join(path).exists()) {
+            true => template,
+            false => self.manifest.parent().unwrap_or(Path::new(".")).to_owned(),
+        }
     }
 
     fn npm(&self, target: &Path) -> Result<Command, Error> {

@@ -79,10 +79,12 @@ impl Fixture {
         settings.timeout = described.timeout;
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = events.clone();
-        let observer = Arc::new(move |event: &Event<'_>| match event {
-            Event::ProgramChanged { .. } => seen.lock().unwrap().push("changed".to_owned()),
-            Event::Line { line, .. } => seen.lock().unwrap().push((*line).to_owned()),
-            _ => {}
+        let observer = Arc::new(move |event: &Event<'_>| {
+            if let Event::ProgramChanged { .. } = event {
+                seen.lock().unwrap().push("changed".to_owned());
+            } else if let Event::Line { line, .. } = event {
+                seen.lock().unwrap().push((*line).to_owned());
+            }
         });
         Ok(Self { folder, function: Function::new(settings, observer).unwrap(), events })
     }
@@ -92,20 +94,18 @@ impl Fixture {
     }
 
     async fn answer(&self, event: Value) -> Value {
-        match self.invoke(event).await {
-            InvokeOutcome::Ok(body) => serde_json::from_slice(&body).unwrap(),
-            outcome => panic!("{outcome:?}"),
-        }
+        let outcome = self.invoke(event).await;
+        let InvokeOutcome::Ok(body) = &outcome else { panic!("{outcome:?}") };
+        serde_json::from_slice(body).unwrap()
     }
 
     /// The payload of an invocation that failed, and what a person reads of it.
     async fn failure(&self) -> (Value, String) {
-        match self.invoke(json!({})).await {
-            InvokeOutcome::FunctionError { payload, message, .. } => {
-                (serde_json::from_slice(&payload).unwrap(), message)
-            }
-            outcome => panic!("{outcome:?}"),
-        }
+        let outcome = self.invoke(json!({})).await;
+        let InvokeOutcome::FunctionError { payload, message, .. } = &outcome else {
+            panic!("{outcome:?}")
+        };
+        (serde_json::from_slice(payload).unwrap(), message.clone())
     }
 
     fn has_seen(&self, part: &str) -> bool {
