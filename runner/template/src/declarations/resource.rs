@@ -172,7 +172,10 @@ pub(crate) fn read<'t>(
     if entries.is_empty() && !findings.is_open() {
         findings.error(
             section.at,
-            format!("`Resources` must be a mapping, not {}", section.description()),
+            match section.description() {
+                "a mapping" => "`Resources` is empty".to_owned(),
+                other => format!("`Resources` must be a mapping, not {other}"),
+            },
             "write logical ids below it, each with a `Type`",
         );
     }

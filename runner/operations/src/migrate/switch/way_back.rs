@@ -2,8 +2,8 @@
 //!
 //! This is known for the moment of the cut-over, for a comparison without a difference, and for a
 //! moment at which everything in the streams was applied, if they still had all records since the
-//! previous such moment. Streams trim records after 24 hours, so an operator who checks daily
-//! always knows it; otherwise a comparison is needed.
+//! previous such moment. Streams trim records after 24 hours, so an operator who checks every
+//! 12 hours always knows it; otherwise a comparison is needed.
 
 use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;
