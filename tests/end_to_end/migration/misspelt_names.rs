@@ -33,7 +33,7 @@ fn report(migrating: &Migrating<'_>, expected: i32) -> Value {
 }
 
 #[test]
-fn a_misspelt_purge_is_told_and_does_not_end_green() {
+fn a_misspelt_purge_is_reported_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -68,7 +68,7 @@ fn a_misspelt_purge_is_told_and_does_not_end_green() {
 }
 
 #[test]
-fn a_split_that_never_cuts_is_told() {
+fn a_split_that_never_splits_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };

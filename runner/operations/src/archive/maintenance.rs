@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_compaction_has_left_is_told() {
+    fn the_remainder_of_a_compaction_is_reported() {
         for (answer, expected) in [
             (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
             (

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_jobs_stands_beside_the_control_table() {
+    fn the_jobs_table_is_next_to_the_control_table() {
         assert_eq!(jobs_table("weir-migrations").as_deref(), Some("fan-out-jobs"));
         assert_eq!(jobs_table("dev-weir-migrations").as_deref(), Some("dev-fan-out-jobs"));
         assert_eq!(jobs_table("control"), None);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_backfill_never_goes_back() {
+    fn reported_progress_of_a_backfill_never_decreases() {
         for (counted, sizes) in [
             // As counted, grown, shrunk, and not counted.
             ([8, 3_000], [2, 750]),

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_says_how_many_more_are_refused() {
+    fn a_status_counts_further_refused_items() {
         let status = |refused: u64, problems: u64| {
             json!({
                 "backfill": {"counts": {"refused": refused}, "samples": ["refused: a", "x: b"]},

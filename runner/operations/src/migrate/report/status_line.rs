@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_streams_say_of_a_time_that_they_may_have_forgotten_is_not_claimed() {
+    fn trimmed_times_of_a_stream_are_not_claimed() {
         let mut status = json!({
             "migration": "shop", "phase": "ready", "stale": false,
             "stream": { "waiting": 0, "records": 9, "lag_seconds": 0, "converged_percent": 100 },
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_long_is_followed_or_not() {
+    fn long_waiting_changes_are_followed_or_not() {
         let mut status = json!({
             "migration": "shop", "phase": "ready",
             "stream": {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_is_said() {
+    fn unread_streams_are_reported() {
         let status = json!({
             "migration": "shop", "phase": "tailing", "source_items": 7,
             "backfill": {

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_proves_only_what_the_streams_still_kept() {
+    fn a_read_proves_only_what_the_streams_still_had() {
         let (known, hour) = (1_000_000, 3600);
         let all = Drained { shards: 4, records: 9, ..Drained::default() };
         let proves = |looked: &Drained, began: i64| proves(known, looked, began - 6, began);
