@@ -34,7 +34,8 @@ fn n(number: usize) -> AttributeValue {
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let client = Client::new(&aws_config::load_from_env().await);
+    let config = aws_config::from_env().http_client(client::https::client()).load().await;
+    let client = Client::new(&config);
     create(&client).await?;
     write(&client).await?;
     read_pages(&client).await?;

@@ -446,6 +446,7 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .operation_attempt_timeout(REQUEST_TIMEOUT)
         .build();
     let mut config = aws_config::defaults(BehaviorVersion::latest())
+        .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
         // The request's time-out already ends a stalled request, and the object store's that of a

@@ -11,6 +11,7 @@ pub mod event;
 pub mod failure;
 pub mod frame;
 pub mod histories;
+mod https;
 pub mod lambda;
 pub mod maintenance;
 pub mod metrics;

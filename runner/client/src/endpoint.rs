@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 
+use crate::https;
 use crate::keys;
 use crate::output;
 use crate::retries::{self, Absence};
@@ -253,6 +254,7 @@ pub fn attempt_limit(limit: Duration) -> TimeoutConfig {
 fn config(endpoint: &str, absence: Absence) -> aws_sdk_dynamodb::config::Builder {
     aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .http_client(https::client())
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .retry_config(retries::config())
@@ -265,6 +267,7 @@ fn config(endpoint: &str, absence: Absence) -> aws_sdk_dynamodb::config::Builder
 pub fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
     let config = aws_sdk_dynamodbstreams::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .http_client(https::client())
         .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
         .timeout_config(attempt_limit(ATTEMPT_MAX))
@@ -378,6 +381,7 @@ pub async fn advanced(endpoint: &str) -> Option<Advanced> {
 pub fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .http_client(https::client())
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .force_path_style(true)

@@ -8,12 +8,14 @@ use std::time::SystemTime;
 
 use aws_config::Region;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 
 use crate::endpoint::{is_on_aws, region};
+use crate::https;
 use crate::sdk_error::innermost;
 
 /// A placeholder: a local store accepts any credentials.
@@ -98,7 +100,9 @@ impl ProvideCredentials for DefaultKeys {
     {
         future::ProvideCredentials::new(async {
             let region = Region::new(self.region.clone());
-            let made = || DefaultCredentialsChain::builder().region(region).build();
+            let provider = ProviderConfig::default().with_http_client(https::client());
+            let made =
+                || DefaultCredentialsChain::builder().configure(provider).region(region).build();
             self.chain.get_or_init(made).await.provide_credentials().await
         })
     }

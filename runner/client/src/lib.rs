@@ -1,6 +1,6 @@
 //! Connects commands to DynamoDB, to the running `weir up`, and to the terminal.
 //!
-//! - connection: `endpoint`, `keys`, `retries`, `server_date`, `running`;
+//! - connection: `endpoint`, `https`, `keys`, `retries`, `server_date`, `running`;
 //! - answers: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
 //! - output: `output`, `exit`, `interruption`.
 //!
@@ -10,6 +10,7 @@ pub mod attribute;
 pub mod contention;
 pub mod endpoint;
 pub mod exit;
+pub mod https;
 pub mod interruption;
 pub mod invocation;
 pub mod keys;

@@ -71,6 +71,7 @@ async fn serve(root: &Path) -> (Endpoint, Client) {
     let endpoint = Endpoint::start(store, bound, AllowList::default(), "eu-west-1");
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .http_client(client::https::client())
         .region(Region::new("eu-west-1"))
         .credentials_provider(Credentials::new("any", "credentials", None, None, "test"))
         .endpoint_url(endpoint.url())

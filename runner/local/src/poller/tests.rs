@@ -159,6 +159,7 @@ async fn serve(stream: Arc<Mutex<FakeStream>>) -> Client {
     });
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .http_client(client::https::client())
         .region(Region::new("eu-west-1"))
         .credentials_provider(Credentials::new("local", "local", None, None, "test"))
         .endpoint_url(endpoint);

@@ -93,6 +93,7 @@ mod tests {
         let heard = AddressHeard::default();
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
+            .http_client(client::https::client())
             .region(Region::new("eu-west-1"))
             .credentials_provider(Credentials::new("a", "b", None, None, "test"))
             .endpoint_url("http://127.0.0.1:1")

@@ -114,6 +114,7 @@ pub(crate) async fn local(
 /// Finds AWS as every SDK does: credentials, profile and endpoints from the environment.
 pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
     let config = aws_config::defaults(BehaviorVersion::latest())
+        .http_client(client::https::client())
         .region(Region::new(region.to_owned()))
         .timeout_config(endpoint::attempt_limit(endpoint::ATTEMPT_MAX))
         .load()
