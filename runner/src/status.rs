@@ -490,7 +490,13 @@ mod tests {
                 Some("all of them were redriven"),
             ),
             ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 time since")),
-            ("caught up", json!({}), &absent(false), false, Some("no stream invokes `Hello`: Node")),
+            (
+                "caught up",
+                json!({}),
+                &absent(false),
+                false,
+                Some("no stream invokes `Hello`: Node"),
+            ),
             ("caught up", json!({}), &absent(true), true, Some("no stream invokes `Hello`: Node")),
         ] {
             let status = status(state, &totals, not_run);
