@@ -222,7 +222,7 @@ fn a_redriven_record_is_reported_as_that() {
     for (redrives, expected) in [
         (
             vec![redrive(1, 0)],
-            format!("discarded      {given_up}; not done by a redrive at {first}"),
+            format!("discarded      {given_up}; redrive failed at {first}"),
         ),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],

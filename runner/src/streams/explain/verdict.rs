@@ -175,9 +175,7 @@ fn verdict(
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
             Some((true, at)) => (REDRIVEN, format!("done at {at}; it was discarded: {given_up}")),
-            Some((false, at)) => {
-                ("discarded", format!("{given_up}; not done by a redrive at {at}"))
-            }
+            Some((false, at)) => ("discarded", format!("{given_up}; redrive failed at {at}")),
             None => ("discarded", given_up),
         }
     } else if was_tried && is_over {

@@ -212,10 +212,7 @@ impl<'s> Standing<'s> {
             }
             // Another start would take over from a command that may still run.
             Phase::Preparing if self.is_beginning => {
-                vec![step(
-                    "wait",
-                    "another command is starting it, and was active in the last minute",
-                )]
+                vec![step("wait", "another command is starting it, active in the last minute")]
             }
             // Only the operator knows where the plan's file is.
             Phase::Preparing => vec![(
