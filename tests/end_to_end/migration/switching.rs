@@ -48,7 +48,7 @@ impl Migrating<'_> {
             },
             self.folder.join(log),
         );
-        wait_for("writers to be held up", LIMIT, || {
+        wait_for("writers to be blocked", LIMIT, || {
             (self.status()["route"]["write"] == "none").then_some(())
         });
         cutover
