@@ -575,7 +575,7 @@ mod tests {
             ("{", "not JSON"),
             (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document among plain values"),
             (r#"{"a":["x"]}"#, "`a` is a document among plain values"),
-            (r#"{"a":{"X":"x"}}"#, "write such as"),
+            (r#"{"a":{"X":"x"}}"#, "write, for example,"),
         ] {
             let said = request(Some(text), None).unwrap_err();
             assert!(said.starts_with("--equals `") && said.contains(expected), "{said}");

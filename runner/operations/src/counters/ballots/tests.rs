@@ -44,7 +44,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "9999999999999999999999999999.999999").await;
     let refused = vote("2026", "A", "0.000001").await.unwrap_err();
-    assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
+    assert!(refused.contains(&format!("because slot `{slot}` is not")), "{refused}");
     assert_eq!(vote("2026", "A", "-1").await, Ok(true));
     assert_eq!(vote("2026", "A", "-1").await, Ok(false));
     assert_eq!(ballots.vote("2026", "ada", None).await, Ok(true));
@@ -66,7 +66,7 @@ async fn a_changed_vote_leaves_its_slot_readable() {
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "-5e27").await;
     let refused = vote("-9e27").await.unwrap_err();
-    assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
+    assert!(refused.contains(&format!("because slot `{slot}` is not")), "{refused}");
     assert_eq!(vote("9e27").await, Ok(false), "the ballot is what it was");
 
     // A vote of an earlier version can be withdrawn from the slot that it made unreadable.
