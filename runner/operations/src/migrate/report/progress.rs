@@ -106,7 +106,7 @@ impl Progress {
         json!({
             "tasks": self.tasks, "done": self.copied, "taken": self.taken,
             "counts": self.counts, "samples": self.samples,
-            "anew": self.anew.map(|anew| json!({
+            "second_read": self.anew.map(|anew| json!({
                 "segments": self.tasks, "done": anew.done, "read": anew.read,
             })),
         })

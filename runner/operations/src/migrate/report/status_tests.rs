@@ -417,5 +417,5 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     assert_eq!(status["hopeless"], Value::Null, "{status}");
     assert_eq!(offers(&status), ["weir migrate revert move", "weir migrate complete move"]);
     assert_eq!(status["problems"], json!({}));
-    assert_eq!(status["problems_gone"], json!({ "unassembled": 1 }));
+    assert_eq!(status["problems_solved"], json!({ "unassembled": 1 }));
 }

@@ -69,7 +69,7 @@ mod tests {
             let status = status::describe(context, NAME, None).await.unwrap();
             let of = |place: &str| status.pointer(place).unwrap().as_u64();
             let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
-            (backfill.map(Option::unwrap), status["backfill"]["anew"].clone())
+            (backfill.map(Option::unwrap), status["backfill"]["second_read"].clone())
         };
         // One segment is done, which may have marks too.
         work(1).await;

@@ -54,9 +54,9 @@ fn a_purge_estimates_the_removed_items() {
     assert_eq!(report["refused_count"], 2, "{report}");
     assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
     // Conditions that are limited to attributes are not reported.
-    assert_eq!(report["looks_at_any"], json!([]));
+    assert_eq!(report["reads_any_attribute"], json!([]));
     let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
-    assert_eq!(report["looks_at_any"], json!(["orders"]));
+    assert_eq!(report["reads_any_attribute"], json!(["orders"]));
     assert!(text.contains("the program may read any attribute; name"), "{text}");
 }
 
