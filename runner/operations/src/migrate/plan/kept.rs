@@ -87,7 +87,7 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
     places
 }
 
-/// Returns the name of the job table that the template creates beside a control table.
+/// Returns the name of the job table that the template creates next to a control table.
 fn jobs_table(control_table: &str) -> Option<String> {
     let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
     Some(format!("{prefix}{JOBS_TABLE}"))
