@@ -80,7 +80,7 @@ fn paths_are_named_for_their_purpose() {
     let empty =
         |path: &String| path.split(['/', '.', '_', '-']).any(|word| EMPTY_NAMES.contains(&word));
     let complaints: Vec<_> = files().into_iter().filter(empty).collect();
-    assert_none("these names say nothing", &complaints);
+    assert_none("these names state no purpose", &complaints);
 }
 
 #[test]
