@@ -69,7 +69,7 @@ fn open(input: &Input) -> Result<Reader<Reading>, String> {
 }
 
 /// Returns the separator: a comma, unless the header has none and has another one of
-/// [`SEPARATORS`].
+/// `SEPARATORS`.
 ///
 /// # Errors
 /// When the file cannot be read.
