@@ -309,7 +309,7 @@ fn folder_of(template: &Path) -> PathBuf {
     }
 }
 
-/// Returns the template of a folder, under the first name of [`TEMPLATES`] that exists.
+/// Returns the template of a folder, under the first name of `TEMPLATES` that exists.
 fn template_in(folder: &Path) -> Option<PathBuf> {
     TEMPLATES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }

@@ -138,7 +138,7 @@ fn template(stack: Result<Stack, String>) -> Check {
     Check { what: "template", state, finding, fix }
 }
 
-/// Shortens a finding so that its fix fits beside it.
+/// Shortens a finding so that its fix fits next to it.
 fn short(finding: &str) -> String {
     match finding.char_indices().nth(FINDING_CHARS_MAX) {
         Some((end, _)) => format!("{}…", finding.get(..end).unwrap_or_default().trim_end()),
@@ -146,7 +146,7 @@ fn short(finding: &str) -> String {
     }
 }
 
-/// Checks that every function can be built, or that its binary is beside this program.
+/// Checks that every function can be built, or that its binary is next to this program.
 fn functions(stack: &Stack, template_folder: &Path) -> Check {
     let wanted = wanted(stack, template_folder);
     let built = built(stack, template_folder).len();
@@ -171,7 +171,7 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
             }
         }
     };
-    let fix = "correct CodeUri, or put the binary beside weir";
+    let fix = "correct CodeUri, or put the binary next to weir";
     Check { what: "functions", state, finding, fix }
 }
 

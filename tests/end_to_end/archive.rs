@@ -334,7 +334,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     assert!(seconds[1] > seconds[0] + 10, "{done}");
     let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);
     let said = String::from_utf8_lossy(&logs.stderr).into_owned();
-    assert!(said.contains("this machine's clock; the store's is "), "{said}");
+    assert!(said.contains("this machine's clock; the store's clock is "), "{said}");
     refused(up, &arguments, 3, "nothing was erased");
     let left = ids(&rows(up));
     assert_eq!(left, ids(archived).difference(&gone).cloned().collect());

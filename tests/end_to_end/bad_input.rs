@@ -156,7 +156,7 @@ fn a_port_in_use_and_a_folder_in_use_are_named() {
 }
 
 #[test]
-fn flags_that_are_wrong_end_with_2_before_anything_else() {
+fn wrong_flags_exit_with_2_first() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("template.yaml"), UNBUILDABLE).unwrap();
     for (flags, wanted) in [

@@ -140,7 +140,7 @@ fn turn(editions: &Editions<'_>) {
 }
 
 #[test]
-fn what_was_published_meanwhile_is_not_undone() {
+fn a_concurrent_publication_is_not_undone() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     create_table(&store);

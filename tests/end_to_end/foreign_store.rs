@@ -39,7 +39,7 @@ fn refusal(folder: &Path, url: &str, secret: &str) -> String {
 }
 
 #[test]
-fn what_is_not_deployed_or_not_signed_is_refused_and_nothing_is_made() {
+fn undeployed_or_unsigned_requests_are_refused_without_effect() {
     let folder = tempfile::tempdir().unwrap();
     let store = stand_in(folder.path());
     let url = format!("http://{}", store.endpoint.address());

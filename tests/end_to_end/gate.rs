@@ -156,7 +156,7 @@ fn open_descriptors(process: &Process) -> usize {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out_of_a_store() {
+fn idle_connections_do_not_block_a_store() {
     for key in [None, Some(("AKIAIDLE", "secret"))] {
         let folder = tempfile::tempdir().unwrap();
         let keys = folder.path().join("keys");

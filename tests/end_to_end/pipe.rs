@@ -25,7 +25,7 @@ fn parquet_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_bucket_that_is_gone_delays_the_archive_and_loses_nothing() {
+fn a_missing_bucket_delays_the_archive_and_loses_nothing() {
     let up = Up::start(&[]);
     let bucket = fs::read_dir(up.path("s3"))
         .unwrap()
@@ -130,7 +130,7 @@ fn shards(up: &Up) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
+fn a_second_up_finds_the_data_and_resumes() {
     let mut up = Up::start(&["--duplicate-deliveries"]);
     (0..20).for_each(|slot| vote(&up, slot));
     wait_for("20 votes", LIMIT, || (totals(&up) == expected("20")).then_some(()));

@@ -103,7 +103,7 @@ fn a_tail_shows_each_record_once_while_days_pass() {
 }
 
 #[test]
-fn what_was_written_while_an_iterator_of_latest_expired_is_shown() {
+fn writes_while_an_iterator_of_latest_expired_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
     (0..8).for_each(|number| put(&store, &format!("before-{number}")));

@@ -29,7 +29,7 @@ fn code(up: &Up, arguments: &[&str]) -> i32 {
 }
 
 #[test]
-fn every_verb_works_beside_a_running_system() {
+fn every_verb_works_with_a_running_system() {
     let up = Up::start(&[]);
     let vote = json!({
         "TableName": "votes", "Key": {"slot": {"S": "poll#3"}},

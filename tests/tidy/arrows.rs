@@ -119,7 +119,7 @@ fn crates_depend_only_along_the_arrows() {
             }
         }
     }
-    assert_none("these arrows are not allowed", &complaints);
+    assert_none("these dependencies are not allowed", &complaints);
 }
 
 #[test]

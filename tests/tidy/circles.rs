@@ -124,11 +124,13 @@ fn complaint(name: &str, graph: &Graph, recorded: Counts) -> Option<String> {
     if found.0 <= recorded.0 && found.1 <= recorded.1 {
         let rest =
             if found == (0, 0) { "remove its line".to_owned() } else { format!("write {line}") };
-        return Some(format!("{name}: its circles shrank from {recorded:?}; {rest} in {RECORD}"));
+        return Some(format!(
+            "{name}: its import cycles shrank from {recorded:?}; {rest} in {RECORD}"
+        ));
     }
     let shown: Vec<_> = circles.iter().map(|circle| describe(graph, circle)).collect();
     let shown = shown.join("\n    ");
-    Some(format!("{name}: its circles grew from {recorded:?} to {found:?}:\n    {shown}"))
+    Some(format!("{name}: its import cycles grew from {recorded:?} to {found:?}:\n    {shown}"))
 }
 
 /// Returns the root files of each crate's library and binaries.
@@ -164,7 +166,7 @@ fn circles_of_imports_only_shrink() {
     }
     complaints
         .extend(recorded.keys().map(|name| format!("{RECORD} lists {name}, which has no library")));
-    assert_none("circles of imports", &complaints);
+    assert_none("import cycles", &complaints);
 }
 
 /// Reads a crate of these files, each a path below `src/` and its text.

@@ -48,6 +48,6 @@ fn every_listener_goes_through_the_gate() {
             complaints.push(format!("{path}: serve with `server::gate::Listener`"));
         }
     }
-    complaints.extend(unused.iter().map(|path| format!("{path} is no exception any more")));
-    assert_none("listeners beside the gate", &complaints);
+    complaints.extend(unused.iter().map(|path| format!("{path} no longer needs its exception")));
+    assert_none("listeners outside of the gate", &complaints);
 }

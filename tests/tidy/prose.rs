@@ -251,7 +251,7 @@ fn pages_are_plain() {
             _ => complaints.extend(found.iter().map(|complaint| format!("{path}:{complaint}"))),
         }
     }
-    complaints.extend(allowed.keys().map(|path| format!("{path}: in the list, and no page")));
+    complaints.extend(allowed.keys().map(|path| format!("{path}: in the list, but not a page")));
     assert_none("these pages are not plain", &complaints);
 }
 

@@ -17,7 +17,7 @@ fn rust_files() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_module_says_what_it_is_for() {
+fn every_module_states_its_purpose() {
     let silent = |(path, text): (String, String)| (!text.starts_with("//!")).then_some(path);
     let complaints: Vec<_> = rust_files().into_iter().filter_map(silent).collect();
     assert_none("these files do not begin with `//!`", &complaints);
@@ -80,7 +80,7 @@ fn paths_are_named_for_their_purpose() {
     let empty =
         |path: &String| path.split(['/', '.', '_', '-']).any(|word| EMPTY_NAMES.contains(&word));
     let complaints: Vec<_> = files().into_iter().filter(empty).collect();
-    assert_none("these names say nothing", &complaints);
+    assert_none("these names state no purpose", &complaints);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn programs_end_at_a_poisoned_lock() {
 }
 
 #[test]
-fn what_a_wall_lacks_is_found() {
+fn missing_restrictions_are_found() {
     let whole: String =
         WALLS.iter().map(|wall| format!("{{ path = \"{wall}\", reason = \"\" }}\n")).collect();
     assert!(missing(&format!("a = 1\n{whole}"), "a = 1\n").is_empty());

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_stopped_needs_its_time_or_half_of_all() {
+    fn uninterruptible_work_needs_its_time_or_half_of_all() {
         let minute = Duration::from_secs(60);
         for (all, left, most, expected) in
             [(9, 8, 5, true), (9, 4, 5, false), (9, 3, 2, true), (4, 3, 5, true), (4, 1, 5, false)]

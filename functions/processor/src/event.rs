@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_looked_at_once_and_in_order() {
+    fn records_are_read_once_and_in_order() {
         let record = |id: &str| {
             format!(
                 r#"{{"eventID":"{id}","eventName":"REMOVE","dynamodb":{{"SequenceNumber":"13","Keys":{{"k":{{"S":"v"}}}},"StreamViewType":"KEYS_ONLY"}},"eventSourceARN":"arn:x"}}"#

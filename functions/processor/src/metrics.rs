@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lag_is_the_age_of_the_oldest_record_that_says_its_time() {
+    fn the_lag_is_the_age_of_the_oldest_record_with_a_time() {
         let record = |time: &str| {
             format!(
                 r#"{{"eventID":"e","eventName":"REMOVE","dynamodb":{{{time}"SequenceNumber":"13","Keys":{{"k":{{"S":"v"}}}},"StreamViewType":"KEYS_ONLY"}},"eventSourceARN":"arn:x"}}"#

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_failed_condition_says_that_something_changed() {
+    fn only_a_failed_condition_means_a_change() {
         let cancelled = |codes: &[&str]| {
             let reasons =
                 codes.iter().map(|code| CancellationReason::builder().code(*code).build());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_stays_wrong() {
+    fn permanent_errors_are_not_retried() {
         for (code, text, expected) in [
             (Some("TransactionConflictException"), "Transaction is ongoing for the item", true),
             (Some("TransactionCanceledException"), "[TransactionConflict, None]", true),

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_a_clock_is_ahead_is_told_as_people_tell_it() {
+    fn a_clock_lead_is_formatted_for_people() {
         for (by, expected) in [
             (10, "10 s"),
             (60, "1 min"),

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_own_or_nothing() {
+    fn credentials_come_from_the_environment_or_nowhere() {
         assert_eq!(is_own(None), Ok(false));
         assert_eq!(is_own(Some(OsStr::new(""))), Ok(false));
         assert_eq!(is_own(Some(OsStr::new("own"))), Ok(true));

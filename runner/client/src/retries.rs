@@ -159,7 +159,7 @@ mod tests {
     use testing::store::TestStore;
 
     #[test]
-    fn who_does_not_answer_is_asked_for_two_seconds() {
+    fn an_unreachable_endpoint_is_retried_for_two_seconds() {
         let (absence, begun) = (Absence::default(), Instant::now());
         let at =
             |heard, milliseconds| absence.judge(heard, begun + Duration::from_millis(milliseconds));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_asked_for_as_long_as_a_command_may_take() {
+    fn a_silent_endpoint_is_retried_as_long_as_a_command_may_take() {
         let absence = Absence::of("http://127.0.0.1:1", Duration::from_secs(10));
         let begun = Instant::now();
         let at = |heard, seconds| absence.judge(heard, begun + Duration::from_secs(seconds));
@@ -213,7 +213,7 @@ mod tests {
 
     /// More often than the SDK's default.
     #[tokio::test]
-    async fn what_is_throttled_is_asked_for_again_of_tables_and_of_streams() {
+    async fn throttled_requests_to_tables_and_streams_are_retried() {
         const REFUSED: u32 = 4;
         let store = TestStore::open().await;
         for code in ["ProvisionedThroughputExceededException", "LimitExceededException"] {

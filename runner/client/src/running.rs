@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_does_not_run_here_says_why() {
+    fn a_function_that_does_not_run_here_has_a_reason() {
         let pair = |id: &str, what: &str| BTreeMap::from([(id.to_owned(), what.to_owned())]);
         let running = Running {
             functions: pair("OneFunction", "one"),

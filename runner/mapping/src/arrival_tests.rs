@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_told_of_is_read_soon(
+    fn announced_records_are_read_soon(
         shards in 1_usize..4,
         paces in prop::collection::vec((1..=READ_TAKES_MS, 1..=READ_TAKES_MS), 1..6),
         comes in prop::collection::vec((0_u64..120, 0_usize..4), 0..30),

@@ -466,9 +466,11 @@ impl fmt::Display for Event {
                 write!(formatter, "retry {shard} at {tick_ms}")
             }
             Self::GaveUp { shard, first, last, count, condition, key } => {
-                let key = key.as_deref().unwrap_or("nowhere");
                 write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
-                write!(formatter, "{condition}, kept in {key}")
+                match key {
+                    Some(key) => write!(formatter, "{condition}, kept in {key}"),
+                    None => write!(formatter, "{condition}, not kept"),
+                }
             }
             Self::WindowEnded { shard, window } => {
                 write!(formatter, "window ended {shard} {window}")

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_took_was_not_made_and_what_was_not_answered_may_have_been() {
+    async fn a_refused_addition_was_not_made_and_an_unanswered_one_may_have_been() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", taken.local_addr().unwrap());
         drop(taken);

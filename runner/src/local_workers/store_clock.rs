@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frozen_clock_stands_still() {
+    fn a_frozen_clock_does_not_advance() {
         let at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         let frozen = Reading { now_ms: 5, is_frozen: true, at };
         assert_eq!(frozen.now_ms(), 5);

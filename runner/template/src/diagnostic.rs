@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_told_from_many() {
+    fn messages_distinguish_one_and_many() {
         for (text, expected) in [
             (counted(0_u64, "item", "items"), "0 items"),
             (counted(1_usize, "item", "items"), "1 item"),

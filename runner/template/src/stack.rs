@@ -460,7 +460,7 @@ pub enum StartingPosition {
 pub struct FilterPattern {
     /// The pattern.
     pub text: String,
-    /// Where it stands.
+    /// Its position in the template.
     pub at: Span,
 }
 

@@ -74,7 +74,7 @@ fn check(name: &str, text: &[u8], expected: &Path) {
 }
 
 #[test]
-fn templates_give_what_is_written_beside_them() {
+fn templates_match_their_expected_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let mut count = 0;
     for entry in fs::read_dir(&folder).unwrap() {
@@ -91,7 +91,7 @@ fn templates_give_what_is_written_beside_them() {
 }
 
 #[test]
-fn the_projects_own_template_gives_its_stack() {
+fn the_projects_own_template_is_accepted() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(package.join("../../template.yaml")).unwrap();
     check("template.yaml", text.as_bytes(), &package.join("testdata/project.txt"));
@@ -204,7 +204,7 @@ fn many_errors_are_counted() {
 }
 
 #[test]
-fn what_is_not_run_is_told_by_its_errors_alone() {
+fn functions_that_do_not_run_are_reported_only_by_errors() {
     let text = include_str!("../testdata/bad-retries.yaml");
     let said = read("t.yaml", text, &Context::default()).unwrap_err().why_not_run();
     assert!(said.starts_with("error: MaximumRetryAttempts 20000 is too large"), "{said}");
@@ -282,7 +282,7 @@ fn a_mapping_for_a_version_or_an_alias_is_one_for_its_function() {
 }
 
 #[test]
-fn what_lambda_would_refuse_or_is_not_known_here_is_refused() {
+fn properties_invalid_in_lambda_or_unknown_here_are_refused() {
     let queued = |kind: &str| {
         let event = "      Events:
         Change:

@@ -90,16 +90,16 @@ impl Migration<'_> {
 
     /// Reads the streams once every 20 hours.
     fn look_daily(&self) {
-        let look_again_by = || {
+        let next_check_by = || {
             let (_, said) = self.verb(&["status", "leaps", "--output", "json"]);
             let status: Value = serde_json::from_str(said.trim()).unwrap();
-            status["way_back"]["look_again_by"].as_i64().unwrap()
+            status["way_back"]["next_check_by"].as_i64().unwrap()
         };
         for _ in 0..2 {
-            let before = look_again_by();
+            let before = next_check_by();
             self.store.endpoint.advance_clock(20 * HOUR_MS);
             let after = before + 19 * 60 * 60;
-            wait_for("a look that proves it", LIMIT, || (look_again_by() > after).then_some(()));
+            wait_for("a look that proves it", LIMIT, || (next_check_by() > after).then_some(()));
         }
     }
 

@@ -185,21 +185,21 @@ fn a_restructuring_with_one_index_costs_what_the_plan_says() {
 }
 
 #[test]
-fn a_restructuring_with_two_indexes_costs_what_the_plan_says() {
+fn a_restructuring_with_two_indexes_costs_the_estimate() {
     let (planned, charged) = whole(RESTRUCTURE, &[], &[BY_KIND, BY_AGE]);
     compare(&planned, &charged);
     assert_eq!(planned["phases"][0]["indexes"].as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn a_backfill_by_touches_costs_what_the_plan_says() {
+fn a_backfill_by_touches_costs_the_estimate() {
     let plan = RESTRUCTURE.replace("segments: 2", "backfill: touch\nsegments: 2");
     let (planned, charged) = whole(&plan, &[BY_AGE], &[BY_KIND]);
     compare(&planned, &charged);
 }
 
 #[test]
-fn a_change_in_place_and_a_purge_cost_what_the_plan_says() {
+fn a_change_in_place_and_a_purge_cost_the_estimate() {
     for plan in [IN_PLACE, PURGE] {
         let (planned, charged) = whole(plan, &[BY_KIND, BY_AGE], &[]);
         compare(&planned, &charged);

@@ -116,7 +116,7 @@ fn on_the_way_back_two_items_for_one_key_are_a_collision() {
 }
 
 #[test]
-fn what_was_written_while_the_stream_was_off_wants_a_new_comparison() {
+fn writes_while_the_stream_was_disabled_need_a_new_comparison() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -144,7 +144,7 @@ fn what_was_written_while_the_stream_was_off_wants_a_new_comparison() {
 }
 
 #[test]
-fn what_is_deleted_in_part_is_found_on_the_way_back() {
+fn partial_deletions_are_found_in_the_reverse_direction() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };

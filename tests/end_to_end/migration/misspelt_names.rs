@@ -33,7 +33,7 @@ fn report(migrating: &Migrating<'_>, expected: i32) -> Value {
 }
 
 #[test]
-fn a_misspelt_purge_is_told_and_does_not_end_green() {
+fn a_misspelt_purge_is_reported_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -52,7 +52,7 @@ fn a_misspelt_purge_is_told_and_does_not_end_green() {
     assert!(told.contains("did you mean `tenant`?"), "{told}");
     let (_, said) = migrating.verb(&["plan", "plan.yaml"]);
     assert!(said.contains("none of the sampled items would be removed"), "{said}");
-    assert!(!said.contains("begin it"), "{said}");
+    assert!(!said.contains("start the migration"), "{said}");
 
     let mut worker = migrating.work("start", "plan.yaml");
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
@@ -68,7 +68,7 @@ fn a_misspelt_purge_is_told_and_does_not_end_green() {
 }
 
 #[test]
-fn a_split_that_never_cuts_is_told() {
+fn a_split_that_never_splits_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };

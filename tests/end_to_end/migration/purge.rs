@@ -74,7 +74,7 @@ fn slips_are_refused(up: &Up) {
 }
 
 #[test]
-fn what_a_tenant_had_is_gone_with_one_receipt() {
+fn a_tenant_is_purged_with_one_receipt() {
     let up = Up::start(&["--duplicate-deliveries"]);
     prepare(&up);
     slips_are_refused(&up);

@@ -138,7 +138,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
 }
 
 #[test]
-fn a_backfill_waits_for_a_stream_that_is_behind() {
+fn a_backfill_waits_for_a_lagging_stream() {
     const ITEMS: usize = 400;
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());

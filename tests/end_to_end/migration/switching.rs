@@ -48,7 +48,7 @@ impl Migrating<'_> {
             },
             self.folder.join(log),
         );
-        wait_for("writers to be held up", LIMIT, || {
+        wait_for("writers to be blocked", LIMIT, || {
             (self.status()["route"]["write"] == "none").then_some(())
         });
         cutover
@@ -73,7 +73,7 @@ fn ready(migrating: &Migrating<'_>, plan: &str) -> Process {
 }
 
 #[test]
-fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
+fn a_failed_cut_over_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -120,7 +120,7 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn writers_are_not_held_up_for_a_change_that_nobody_applies() {
+fn writers_are_not_blocked_for_a_change_that_no_worker_applies() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -158,7 +158,7 @@ fn writers_are_not_held_up_for_a_change_that_nobody_applies() {
 }
 
 #[test]
-fn a_cut_over_looks_for_somebody_who_follows_the_way_back() {
+fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -179,7 +179,7 @@ fn a_cut_over_looks_for_somebody_who_follows_the_way_back() {
 }
 
 #[test]
-fn a_cut_over_that_was_decided_is_only_ended() {
+fn a_committed_cut_over_is_only_completed() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -218,7 +218,7 @@ function_seconds: 10
 ";
 
 #[test]
-fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
+fn items_refused_after_the_comparison_block_a_cut_over() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -242,7 +242,7 @@ fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
 }
 
 #[test]
-fn what_a_record_says_that_was_lost_is_said_again() {
+fn lost_records_are_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };

@@ -55,7 +55,7 @@ fn hook(folder: &Path, name: &str) {
 }
 
 #[test]
-fn hooks_are_told_and_can_stop_a_verb() {
+fn hooks_are_called_and_can_stop_a_verb() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
@@ -95,7 +95,7 @@ fn hooks_are_told_and_can_stop_a_verb() {
 }
 
 #[test]
-fn a_task_that_was_held_when_its_record_was_lost_is_taken_up() {
+fn a_leased_task_whose_record_was_lost_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };

@@ -223,7 +223,7 @@ fn a_migration_that_was_begun_can_be_given_up() {
 }
 
 #[test]
-fn a_plan_says_what_it_would_do_and_writes_nothing() {
+fn a_plan_reports_its_effects_and_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let gateway = Gateway::before(store.endpoint.address());

@@ -158,7 +158,7 @@ pub(super) mod tests {
     /// Objects of earlier versions have `DELTA_…` encodings, some of them in data pages of version
     /// 2.
     #[test]
-    fn objects_of_earlier_versions_are_read_and_written_anew() {
+    fn objects_of_earlier_versions_are_read_and_rewritten() {
         let store = Arc::new(InMemoryObjectStore::default());
         block_on(sink(&store, 5).apply(folded(0..30), &Found::default(), hour()));
         let parts = store.objects();

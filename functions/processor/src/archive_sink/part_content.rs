@@ -48,7 +48,7 @@ impl Hasher for DigestHasher {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is taken")]
+    #[expect(clippy::cast_possible_truncation, reason = "only the lower half is used")]
     fn write_u128(&mut self, digest: u128) {
         self.0 = digest as u64;
     }

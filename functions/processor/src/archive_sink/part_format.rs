@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_tells_its_schema_and_its_range() {
+    fn a_file_states_its_schema_and_its_range() {
         let items = [
             r#"{"Some.Name":{"S":"a"},"id":{"S":"1"}}"#.to_owned(),
             r#"{"id":{"S":"2"}}"#.to_owned(),

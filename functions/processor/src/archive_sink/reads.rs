@@ -41,7 +41,7 @@ impl Reads {
     pub(super) async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock();
-            // Locks that nobody holds or waits for have no other reference.
+            // Locks without a holder or waiter have no other reference.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(name.to_owned()).or_default())
         };

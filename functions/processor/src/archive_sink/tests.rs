@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn each_row_stands_in_the_archive_exactly_once(
+    fn each_row_is_archived_exactly_once(
         count in 1..25_usize,
         seed in any::<u64>(),
         pollers in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..30), 1..5),
@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_there_already_is_not_read_or_written_again() {
+fn archived_rows_are_not_read_or_written_again() {
     block_on(async {
         let store = Arc::new(InMemoryObjectStore::default());
         let first = sink(&store, 5);

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_reads_no_more_behind_what_is_large() {
+    fn a_round_reads_no_more_after_large_items() {
         for (most, bytes, expected) in [
             (100, 1_000, vec![20, 100, 100, 30]),
             (100, 50_000, vec![20; 5]),

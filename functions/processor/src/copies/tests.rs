@@ -261,7 +261,7 @@ async fn copies_converge_under_every_seed() {
 }
 
 #[tokio::test]
-async fn a_large_job_goes_on_through_its_own_records() {
+async fn a_large_job_continues_through_its_own_records() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     for number in 0..100 {
@@ -299,7 +299,7 @@ async fn a_large_job_goes_on_through_its_own_records() {
 /// Two copies appear at places that the job has passed: one moves there, the other had no place
 /// before.
 #[tokio::test]
-async fn a_copy_that_comes_behind_the_cursor_follows_its_origin() {
+async fn a_copy_added_behind_the_cursor_follows_its_origin() {
     for (knows_sort_key, expected) in [(true, "Tea"), (false, "Chai")] {
         let tables = Arc::new(InMemoryCopies::default());
         let sorted = sorted_copies(&tables, "keep", Duration::ZERO);
@@ -334,7 +334,7 @@ async fn a_copy_that_comes_behind_the_cursor_follows_its_origin() {
 }
 
 #[tokio::test]
-async fn the_self_check_repairs_what_no_record_said() {
+async fn the_self_check_repairs_lost_changes() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
@@ -357,7 +357,7 @@ async fn the_self_check_repairs_what_no_record_said() {
 }
 
 #[tokio::test]
-async fn a_repair_goes_through_all_copies() {
+async fn a_repair_checks_all_copies() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
@@ -387,7 +387,7 @@ async fn a_repair_goes_through_all_copies() {
 /// However few copies a throttled table reads at once, a repair completes and skips none: its
 /// answer states how far it came.
 #[tokio::test]
-async fn a_repair_of_a_throttled_table_goes_on_where_it_ended() {
+async fn a_repair_of_a_throttled_table_resumes() {
     let tables = with_copies(1_200, Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
     tables.take_records();
@@ -464,7 +464,7 @@ async fn a_page_that_takes_longer_than_an_invocation_is_written_in_several() {
 }
 
 #[tokio::test]
-async fn a_copy_that_cannot_be_written_holds_nothing_up() {
+async fn a_copy_that_cannot_be_written_blocks_nothing() {
     let tables = with_copies(8, Duration::ZERO);
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.refuse("line-001");

@@ -103,7 +103,7 @@ async fn writers_of_one_total_do_not_hinder_each_other() {
 }
 
 #[test]
-fn what_was_said_first_is_done_first() {
+fn targets_are_applied_in_the_order_of_records() {
     let joined = |records: &[usize]| rules::Joined { value: (), records: records.to_vec() };
     let targets =
         BTreeMap::from([("a", joined(&[4, 2])), ("b", joined(&[3])), ("c", joined(&[1]))]);
@@ -112,7 +112,7 @@ fn what_was_said_first_is_done_first() {
 }
 
 #[tokio::test]
-async fn what_no_retry_can_help_is_put_aside_and_the_rest_goes_on() {
+async fn refused_records_are_quarantined_and_the_rest_is_applied() {
     let (table, store) = (Arc::new(InMemoryTable::new("counter")), Arc::default());
     let frame = frame(Arc::clone(&table), Arc::clone(&store), 3);
     let batch = [
@@ -176,7 +176,7 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
 }
 
 #[tokio::test]
-async fn what_was_loaded_of_a_batch_is_done() {
+async fn the_loaded_part_of_a_batch_is_applied() {
     let table = Arc::new(InMemoryTable::new("counter"));
     let frame = frame(Arc::clone(&table), Arc::default(), 2);
     // Before it knows the size of a total, it reads few at a time.

@@ -213,7 +213,7 @@ mod tests {
     /// An item that DynamoDB refuses for its size is distinguished from a wrong deployment, in
     /// every form of the error.
     #[tokio::test]
-    async fn a_version_that_is_too_large_is_told_from_a_wrong_table() {
+    async fn a_too_large_version_differs_from_a_wrong_table() {
         let cancelled = |reasons: &str| {
             format!(
                 r#"{{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","Message":"Transaction cancelled","CancellationReasons":[{reasons}]}}"#

@@ -146,7 +146,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Ok(task) => task,
             Err(later) => return Ok(later),
         };
-        // A switch does not wait for the repairs of an earlier run that nobody has leased. So a
+        // A switch does not wait for the repairs of an earlier run that no worker has leased. So a
         // worker that leases one reads the state again: either the switch saw the lease, or the
         // worker sees the later run.
         if task.repairs && control.state(&task.migration).await?.replaces(task.run) {

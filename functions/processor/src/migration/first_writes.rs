@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_put_where_none_stands() {
+    fn an_item_is_put_only_if_absent() {
         let item = item_from_str(r#"{"a":{"N":"1"},"b c":{"SS":["x"]}}"#).unwrap();
         assert_eq!(
             insert("my-table", &item).unwrap(),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_said_again_only_for_the_same_attributes_of_the_same_table() {
+    fn a_statement_is_reused_for_the_same_attributes_of_one_table() {
         let items = [r#"{"a":{"N":"1"}}"#, r#"{"a":{"S":"x"}}"#, r#"{"'":{"S":"x"}}"#, "{}"];
         let mut known = Insert::default();
         for table in ["t", "u"] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_targets_are_said_together() {
+    fn targets_are_grouped_by_number() {
         let source = |number: usize| {
             Registers::of(
                 "t|{}".to_owned(),

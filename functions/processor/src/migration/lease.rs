@@ -234,7 +234,7 @@ mod tests {
 
     /// Requests of a worker in flight are completed and evaluated, even if it has lost its task.
     #[tokio::test]
-    async fn who_lost_a_task_ends_what_is_under_way_and_gives_nothing_back() {
+    async fn a_worker_without_its_task_finishes_requests_and_saves_nothing() {
         let done = Task { done: true, ..task("w", 5) };
         let free = Task { owner: None, ..task("w", 5) };
         for stands in [task("v", 5), done, free] {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_is_told_without_a_renewal_that_nobody_answers() {
+    async fn a_failure_is_reported_without_waiting_for_a_renewal() {
         let (listener, client) = endpoint().await;
         let control = Control::new(client, "control".to_owned(), Throttling::default());
         let asked = Notify::new();

@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_must_wait_is_looked_at_again_within_bounds() {
+    fn a_waiting_task_is_checked_again_within_bounds() {
         let lagging = Later::from("the stream is behind");
         let at_most = Some(Duration::from_millis(1_500));
         let leased = Later { reason: String::new(), at_most };

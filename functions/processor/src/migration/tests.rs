@@ -71,7 +71,7 @@ fn active(migration: &str, plan: &str) -> Active {
 }
 
 #[tokio::test]
-async fn a_task_that_another_worker_has_is_looked_at_again_before_it_is_answered() {
+async fn a_leased_task_is_checked_again_before_the_answer() {
     // Another worker still has it for a moment.
     let task = Task { revision: 4, ..Task::new("m", 1, Work::CheckSource, "src") };
     let mut leased = task.clone();
@@ -99,7 +99,7 @@ async fn a_task_that_another_worker_has_is_looked_at_again_before_it_is_answered
 }
 
 #[tokio::test]
-async fn a_table_of_a_plan_that_the_role_may_not_read_is_told_with_its_migration() {
+async fn an_unreadable_table_of_a_plan_is_reported_with_its_migration() {
     let made = json!({"to": "tgt", "transform": "{id: .id}", "key": {"pk": "T#{id}"}});
     let plan = json!({
         "migration": "shop", "kind": "restructure", "from": [{"table": "src", "items": [made]}],
@@ -253,7 +253,7 @@ fn error(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
+async fn a_foreign_item_among_the_parts_of_a_document_is_a_difference() {
     let mark = json!({"M": {
         "from": {"S": r#"src|{"id":{"S":"1"}}"#}, "at": {"S": format!("/{}", "0".repeat(40))},
     }});
@@ -297,14 +297,14 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
 }
 
 #[tokio::test]
-async fn a_comparison_that_is_outdated_ends_without_a_look_at_the_tables() {
+async fn an_outdated_comparison_ends_without_reading_the_tables() {
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (task, _, left) = worked(split_task(Work::CheckSource, "src", 1), 2, never).await;
     assert_eq!((task.done, task.superseded, left), (true, true, 0), "{task:?}");
 }
 
 #[tokio::test]
-async fn a_task_whose_table_is_gone_is_set_aside_and_holds_no_other_up() {
+async fn a_task_without_its_table_is_set_aside_and_blocks_no_other() {
     let gone = |_: &str, _: &Value| ("400 Bad Request", error("ResourceNotFoundException"));
     let (task, _, left) = worked(split_task(Work::CheckSource, "src", 1), 1, gone).await;
     assert_eq!(left, 0, "its record would stand in front of those of other migrations");
@@ -322,7 +322,7 @@ async fn a_task_whose_table_is_gone_is_set_aside_and_holds_no_other_up() {
 }
 
 #[tokio::test]
-async fn a_page_that_could_not_be_done_comes_again_behind_others_and_is_smaller() {
+async fn a_failed_page_is_retried_after_others_and_smaller() {
     let documents: Vec<_> = (0..8).map(|id| json!({"id": {"S": id.to_string()}})).collect();
     let (task, _, left) =
         worked(split_task(Work::Backfill, "src", 0), 0, |operation, _| match operation {
@@ -339,7 +339,7 @@ async fn a_page_that_could_not_be_done_comes_again_behind_others_and_is_smaller(
 }
 
 #[tokio::test]
-async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_has_it() {
+async fn a_waiting_task_gets_a_later_record_unless_leased() {
     let open = split_task(Work::Backfill, "src", 0);
     let (mut held, mut left) = (open.clone(), open.clone());
     held.lease("w", u64::MAX);
@@ -374,7 +374,7 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
 }
 
 #[tokio::test]
-async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
+async fn targets_of_an_item_that_cannot_be_transformed_are_a_difference() {
     let mark = json!({"M": {
         "from": {"S": r#"src|{"id":{"S":"1"}}"#}, "at": {"S": format!("/{}", "0".repeat(40))},
     }});
@@ -429,7 +429,7 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
 }
 
 #[tokio::test]
-async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
+async fn counts_of_a_failed_page_are_counted_once() {
     let source = |id: &str, v: &str| json!({"id": {"S": id}, "v": {"S": v}});
     let task = task_of(&moved_plan(), Work::Backfill, "src", 0);
     let (task, _, _) = worked_in(&moved_plan(), &tailing(0), task, |operation, body| {
@@ -457,7 +457,7 @@ async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
 }
 
 #[tokio::test]
-async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
+async fn a_stream_lags_if_old_records_needed_work() {
     let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
     old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
     let mut stands: Option<Value> = None;
@@ -500,7 +500,7 @@ async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
 }
 
 #[tokio::test]
-async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
+async fn followed_tables_are_noted_even_without_work() {
     // The targets are followed before the reverse direction is used; another table is of no
     // migration.
     for (table, is_noted) in [("tgt", true), ("other", false)] {

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_throttled_is_told_with_its_reason() {
+    fn throttling_is_reported_with_its_reason() {
         let told = |answer: &str| throttled(answer.as_bytes());
         let some = |table: &str, why: &str| Some((table.to_owned(), why.to_owned()));
         assert_eq!(

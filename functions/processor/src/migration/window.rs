@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_deadline_ends_widens_nothing() {
+    async fn targets_ended_by_the_deadline_do_not_widen_the_window() {
         let throttling = Throttling::narrowed_to(2);
         let ended = (0..500_usize).map(|number| async move {
             let result = Err(crate::failure::Failure::Retry("out of time".to_owned()));

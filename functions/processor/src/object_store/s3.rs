@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_page_is_the_end_only_if_it_says_so() {
+    fn an_empty_page_is_the_end_only_without_a_token() {
         for (names, is_truncated, token, expected) in [
             ("", false, None, Ok((0, None))),
             ("a b", false, None, Ok((2, None))),
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_others_are_writing_is_not_taken_for_another_one() {
+    fn an_object_that_others_are_writing_is_not_stale() {
         for (status, code, expected) in [
             (412, "PreconditionFailed", true),
             (404, "NoSuchKey", true),
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_of_versions_goes_on_after_the_last_object_that_is_listed_whole() {
+    fn a_listing_of_versions_continues_after_the_last_whole_object() {
         for (text, is_truncated, expected) in [
             ("a:1* b:1*", false, None),
             ("a:1* b:2* b:1", true, Some("a")),

@@ -85,7 +85,7 @@ async fn drift_is_found_repaired_and_reported() {
 
 /// The item was set by hand: its slots and its revision are unchanged.
 #[tokio::test]
-async fn a_total_that_is_not_what_its_slots_say_is_written_anew() {
+async fn a_total_that_contradicts_its_slots_is_rewritten() {
     let reconciler = reconciler(1, Faults::default());
     set_slot(&reconciler.slots, "A#0", 5);
     set_slot(&reconciler.slots, "B#0", 7);
@@ -275,7 +275,7 @@ fn hindered(delay_ms: u64, pages: u64) -> Reconciler<Hindered, Hindered> {
 }
 
 #[tokio::test]
-async fn runs_without_time_for_all_counters_look_at_others_each_time() {
+async fn short_runs_check_other_counters_each_time() {
     let reconciler = hindered(20, u64::MAX);
     let looked_at = || reconciler.totals.table().table.items().len();
     let (mut runs, mut incomplete) = (0, 0);
@@ -319,7 +319,7 @@ async fn a_scan_shows_every_key_from_any_start() {
 }
 
 #[tokio::test]
-async fn counters_that_were_found_are_looked_at_although_the_scan_cannot_go_on() {
+async fn found_counters_are_checked_although_the_scan_fails() {
     let report = hindered(0, 20).run(minute()).await.unwrap();
     assert!(!report.complete);
     assert!((30..=60).contains(&report.counters), "{report:?}");
@@ -337,7 +337,7 @@ fn names_take_no_more_than_they_may() {
 }
 
 #[tokio::test]
-async fn a_run_without_time_says_so() {
+async fn a_run_without_time_is_incomplete() {
     let reconciler = reconciler(1, Faults::default());
     set_slot(&reconciler.slots, "A#0", 5);
     let report = reconciler.run(Deadline::after(Duration::ZERO)).await.unwrap();
@@ -346,7 +346,7 @@ async fn a_run_without_time_says_so() {
 
 /// Counters with many slots are checked a few at a time, because their slots must fit into memory.
 #[test]
-fn fewer_counters_are_looked_at_together_where_they_have_many_slots() {
+fn fewer_counters_with_many_slots_are_checked_together() {
     for (slot_count, expected) in [(1, 25), (20, 25), (100, 25), (1_000, 2), (100_000, 1)] {
         let mut reconciler = strict();
         reconciler.rule.slot_count = slot_count;

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_could_not_be_parsed_is_not_passed_over() {
+    fn an_unparsable_record_is_not_skipped() {
         let criteria = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         assert_eq!(criteria.verdict(&Value::Null), Verdict { matched: true, clause: None });
         assert!(!criteria.verdict(&Value::Bool(true)).matched);

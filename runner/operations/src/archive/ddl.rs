@@ -264,7 +264,7 @@ mod tests {
 
     /// A key that is not in its column is read from the item.
     #[test]
-    fn versions_are_told_apart_by_the_attributes_of_the_key() {
+    fn versions_are_distinguished_by_the_key_attributes() {
         let union = Union {
             columns: vec![
                 column("movie_year", "movieYear", &[CellType::Text, CellType::Bigint]),

@@ -213,7 +213,7 @@ mod tests {
 
     /// Each list adds a part, or the second lacks a damaged one.
     #[tokio::test]
-    async fn only_a_damaged_part_that_is_gone_is_a_reason_to_look_again() {
+    async fn only_a_damaged_part_that_is_missing_is_listed_again() {
         for (is_removed, lists_made, damaged) in [(false, 2, 1), (true, 2, 0)] {
             let folder = super::super::tests::archive();
             let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");

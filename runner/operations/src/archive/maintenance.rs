@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_compaction_has_left_is_told() {
+    fn the_remainder_of_a_compaction_is_reported() {
         for (answer, expected) in [
             (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
             (
@@ -581,7 +581,7 @@ mod tests {
             ("{", "not JSON"),
             (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document among plain values"),
             (r#"{"a":["x"]}"#, "`a` is a document among plain values"),
-            (r#"{"a":{"X":"x"}}"#, "write such as"),
+            (r#"{"a":{"X":"x"}}"#, "write, for example,"),
         ] {
             let said = request(Some(text), None).unwrap_err();
             assert!(said.starts_with("--equals `") && said.contains(expected), "{said}");

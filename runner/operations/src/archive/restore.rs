@@ -449,7 +449,7 @@ mod tests {
 
     /// As after a compaction that died between its two steps.
     #[tokio::test]
-    async fn an_event_that_stands_in_two_objects_is_restored_once() {
+    async fn an_event_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();
         let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
         std::fs::copy(day.join("part-1.parquet"), day.join("compact-1.parquet")).unwrap();
@@ -516,7 +516,7 @@ mod tests {
 
     /// An archive of items of one film each, by version, and the items in the table.
     #[tokio::test]
-    async fn a_dry_run_tells_what_the_restore_then_does() {
+    async fn a_dry_run_predicts_the_restore() {
         let film = |title: &str, rest: &str| {
             format!(r#"{{"title":{{"S":"{title}"}},"year":{{"N":"1999"}}{rest}}}"#)
         };

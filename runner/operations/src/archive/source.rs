@@ -407,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duckdb_is_given_the_files_of_a_bucket_that_are_on_this_machine() {
+    fn duckdb_gets_local_files_of_a_bucket() {
         let bucket = |folder| Source::Bucket {
             client: Box::new(client::endpoint::s3_client("http://127.0.0.1:1")),
             bucket: "b".to_owned(),

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_expires_expires_with_its_target_and_nothing_else_is_lost() {
+    async fn expiring_slots_expire_with_their_target_and_nothing_else_is_lost() {
         let store = TestStore::open().await;
         store.table("votes").await;
         let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");

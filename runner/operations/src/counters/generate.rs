@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_votes() {
+    fn equal_seeds_generate_equal_votes() {
         let (one, two) = (arguments(&["--seed", "7"]), arguments(&["--seed", "8"]));
         let votes = |arguments: &GenerateArguments| -> Vec<Vote> {
             (0..500).map(|number| arguments.vote(number, 20)).collect()

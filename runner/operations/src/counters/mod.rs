@@ -384,7 +384,7 @@ mod tests {
     use template::{self, Context};
 
     #[test]
-    fn the_template_says_how_many_slots_there_are() {
+    fn the_template_declares_the_number_of_slots() {
         let function = |name: &str, table: &str, slots: &str| {
             format!(
                 "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      CodeUri: .\n      Handler: bootstrap\n      Runtime: provided.al2023\n      Environment:\n        Variables:\n          SLOTS_TABLE: {table}\n          SLOT_COUNT: \"{slots}\"\n"

@@ -350,7 +350,7 @@ mod tests {
 
     /// Another writer wrote the first one; a reconciliation before any record wrote the second one.
     #[tokio::test]
-    async fn a_total_that_is_not_what_its_slots_say_is_told() {
+    async fn a_total_that_contradicts_its_slots_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = place(&format!("http://{}", listener.local_addr().unwrap()));
         let item = |total: &str, stamp: &str| {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_is_not_there_or_has_another_key_is_told_with_its_flag() {
+    async fn a_missing_table_or_another_key_is_reported_with_its_flag() {
         let store = testing::store::TestStore::open().await;
         let place = place(&store.url);
         let read_all = async || {

@@ -249,7 +249,7 @@ mod tests {
     use testing::proxy;
 
     #[tokio::test]
-    async fn votes_are_sent_until_they_are_taken_or_refused() {
+    async fn votes_are_sent_until_accepted_or_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = place(&format!("http://{}", listener.local_addr().unwrap()));
         let throttled =

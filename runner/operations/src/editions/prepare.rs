@@ -395,7 +395,7 @@ mod tests {
 
     /// An edition that is pruned while its last items are being written.
     #[tokio::test]
-    async fn what_is_written_behind_one_who_prunes_does_not_stay() {
+    async fn items_written_after_a_prune_do_not_stay() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(30));
         // A preparation that died leaves a record, which pruning finds.
@@ -413,7 +413,7 @@ mod tests {
 
     /// An item turns out to be invalid after the edition was pruned and others were written.
     #[tokio::test]
-    async fn what_fails_after_it_was_pruned_leaves_no_items() {
+    async fn a_failed_preparation_that_was_pruned_leaves_no_items() {
         let store = TestStore::open().await;
         let (place, mut items) = (place(&store).await, items(30));
         let living = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_number_is_taken_although_the_table_is_throttled_for_a_while() {
+    async fn a_number_is_reserved_despite_temporary_throttling() {
         let throttled = error("ProvisionedThroughputExceededException");
         let mut answers = Vec::new();
         for _ in 0..4 {
@@ -493,7 +493,7 @@ mod tests {
 
     /// As if the response to the last write was lost and the write retried.
     #[tokio::test]
-    async fn what_is_ready_already_is_ready() {
+    async fn a_ready_edition_stays_ready() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(3));
         let edition = begin(&place, vec!["id".to_owned()], 0).await.unwrap();

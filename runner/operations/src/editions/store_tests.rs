@@ -92,7 +92,7 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
 
 /// Otherwise no edition could be published over one whose record was deleted by hand.
 #[tokio::test]
-async fn a_record_that_is_gone_is_neither_needed_nor_made_again() {
+async fn a_missing_record_is_neither_needed_nor_recreated() {
     let store = TestStore::open().await;
     let (place, items) = (place(&store).await, items(1));
     prepare_and_publish(&place, &items).await;
@@ -110,7 +110,7 @@ async fn a_record_that_is_gone_is_neither_needed_nor_made_again() {
 /// The preparation of edition 2 died before the first item, that of edition 3 before the last one;
 /// edition 4 is being pruned.
 #[tokio::test]
-async fn what_is_not_ready_does_not_look_whole() {
+async fn an_unready_edition_does_not_appear_whole() {
     let store = TestStore::open().await;
     let (place, items) = (place(&store).await, items(3));
     prepare_and_publish(&place, &items).await;
@@ -159,7 +159,7 @@ async fn set_state(place: &Place, number: u64, state: &str) {
 
 /// DynamoDB accepts them as items of a table, but not in an edition.
 #[tokio::test]
-async fn an_item_that_no_edition_can_hold_is_named_with_its_limit() {
+async fn an_item_too_large_for_an_edition_is_named_with_its_limit() {
     let store = TestStore::open().await;
     let place = place(&store).await;
     let deep = (0..30).fold(r#"{"S":"x"}"#.to_owned(), |inner, _| format!(r#"{{"L":[{inner}]}}"#));

@@ -216,7 +216,7 @@ mod tests {
     use testing::store::TestStore;
 
     #[tokio::test]
-    async fn a_number_that_is_taken_meanwhile_does_not_stop_who_publishes() {
+    async fn a_concurrent_reservation_does_not_stop_a_publication() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(1));
         let prepare = async || prepare::run(&place, &of_file(&items)).await.unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_is_said_and_may_be_named() {
+    async fn the_rest_is_reported_and_may_be_named() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(1));
         for _ in 0..3 {

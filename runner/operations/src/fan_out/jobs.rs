@@ -155,7 +155,7 @@ mod tests {
             async |rule| list(&store.client, "jobs", false, (rule, &rules), Output::Json).await;
         assert!(list(Some("products")).await.is_ok() && list(None).await.is_ok());
         let said = list(Some("nosuch")).await.unwrap_err();
-        assert_eq!(said, "there is no rule `nosuch`; there are: products");
+        assert_eq!(said, "unknown rule `nosuch`; rules are: products");
         let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err();
         assert!(said.starts_with("cannot read table `nowhere`: "), "{said}");
         assert!(

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_said() {
+    fn the_rest_is_reported() {
         assert_eq!(left_by("products", [9, 3, 0, 0]), None);
         let refused = left_by("products", [9, 3, 0, 2]).unwrap();
         assert!(refused.starts_with("products: 2 copies cannot hold"), "{refused}");

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_that_no_origin_has_is_told() {
+    fn an_attribute_that_no_origin_has_is_reported() {
         let rule = |from: &str| {
             let text = format!(
                 "- {{name: r, from: products, to: lines, index: by-product, key: {{productID: id}}, attributes: {{n: {from}}}, on-delete: keep}}"

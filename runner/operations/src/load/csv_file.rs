@@ -264,14 +264,14 @@ mod tests {
                 vec![
                     r#"2 {"a":{"S":"x"},"b":{"N":"1"}}"#,
                     r#"3 {"a":{"S":"y\r\nz"},"b":{"N":"2"}}"#,
-                    r#"5 it has 1 field, and the header names 2: "w""#,
+                    r#"5 it has 1 field, but the header has 2: "w""#,
                 ],
             ),
             (
                 b"a,b\n\xff,1\n\n\"p,q\",1,\"r\"",
                 vec![
                     "2 not UTF-8: \"\u{fffd},1\"",
-                    r#"4 it has 3 fields, and the header names 2: "\"p,q\",1,\"r\"""#,
+                    r#"4 it has 3 fields, but the header has 2: "\"p,q\",1,\"r\"""#,
                 ],
             ),
             (

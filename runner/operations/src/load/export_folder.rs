@@ -207,7 +207,7 @@ mod tests {
             ),
             (
                 format!(r#"{{"itemCount":2,"md5Checksum":"AA==",{key}x.json.gz"}}"#),
-                "its MD5 differs",
+                "differs from the manifest (MD5)",
             ),
             (format!(r#"{{"itemCount":2,{key}y.json.gz"}}"#), "the data file `y.json.gz`"),
             ("[]".to_owned(), "is not an export manifest"),

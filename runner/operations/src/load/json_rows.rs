@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_for_dynamodb_write_is_read_as_it_is() {
+    fn exports_of_dynamodb_tools_are_read_unchanged() {
         let (a, b) = (r#"{"pk":{"S":"a"}}"#, r#"{"pk":{"S":"b"}}"#);
         let deleted = format!("1 {DELETED}");
         for (content, expected) in [
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_and_what_is_foreign_is_named() {
+    fn compressed_files_are_unpacked_and_foreign_ones_are_named() {
         use std::io::Write;
         let text = b"{\"pk\":\"a\"}\n";
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

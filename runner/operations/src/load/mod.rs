@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_how_a_file_is_written() {
+    fn a_name_determines_a_files_format() {
         for (name, expected) in [
             ("orders.csv", Some(Format::Csv)),
             ("a.b/MOVIES.JSON", Some(Format::Json)),

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_for_csv_has_no_effect_on_json() {
+    fn csv_options_have_no_effect_on_json() {
         let command = <LoadArguments as clap::Args>::augment_args(clap::Command::new("load"));
         let flags = [
             "load",

@@ -131,7 +131,7 @@ mod tests {
     const AWS: &str = "https://dynamodb.eu-west-3.amazonaws.com";
 
     #[test]
-    fn on_aws_somebody_has_to_ask_for_a_control_table() {
+    fn on_aws_a_control_table_is_created_only_on_request() {
         for (endpoint, is_asked_for, expected) in [
             (AWS, false, false),
             (AWS, true, true),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_control_table_that_is_missing_on_aws_is_told_with_what_helps() {
+    async fn a_missing_control_table_on_aws_is_reported_with_a_remedy() {
         let store = TestStore::open().await;
         let table = "weir-migrations".to_owned();
         let control = Control { client: endpoint::client(&store.url), table };

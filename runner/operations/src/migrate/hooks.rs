@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_hook_is_told() {
+    fn a_file_that_is_no_hook_is_reported() {
         assert!(open(&folder(&[("before-cutover", "/bin/true"), ("README.md", "x")])).is_ok());
         for (name, program, part) in [
             ("before-cut-over", "/bin/true", "did you mean `before-cutover`?"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hook_ends_well_or_says_how_it_did_not() {
+    async fn a_hook_succeeds_or_its_failure_is_reported() {
         let limit = Duration::from_secs(600);
         let run = async |program: &str, limit| {
             run_program(Path::new(program), "before-cutover", "{}\n", limit).await

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_history_it_says_what_is_missing_and_what_begins_one() {
+    async fn a_missing_history_is_reported_with_the_command_for_one() {
         let store = TestStore::open().await;
         for name in ["films", "series"] {
             store.table(name).await;

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_version_can_hold_is_named() {
+    fn items_too_large_for_a_version_are_named() {
         let mut report = Report::default();
         for outcome in [Outcome::Begun, Outcome::WasThere, Outcome::Begun] {
             report.add(outcome);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_leaves_no_gap() {
+    fn expired_versions_leave_no_gap() {
         let head = Head { latest: 4, expiring: 3, expiring_at: 101, ..Head::of_base() };
         let mut history = History { head: Some(head), ..History::default() };
         // TTL has deleted version 2 but not yet version 1.

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_version_is_told_with_its_place() {
+    fn changes_without_a_version_are_reported_with_their_place() {
         let item = |value: u64| Item::new().with("v", model::Number::from(value));
         let version = |number: u64, before: u64, value: u64| Version {
             number,

@@ -279,7 +279,7 @@ mod tests {
 
     /// The response to the write was lost; its retry is refused because the item has changed.
     #[tokio::test]
-    async fn what_was_restored_although_the_answer_was_lost_is_done() {
+    async fn a_restore_with_a_lost_answer_is_done() {
         let key = Item::new().with("p", "Rush");
         let film = |year: u64| key.clone().with("year", Number::from(year));
         let found = |year: u64| format!(r#"{{"Item":{}}}"#, json::item_to_string(&film(year)));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_version_whose_time_is_over_is_not_put_back_with_it() {
+    async fn an_expired_version_is_restored_without_its_expiry() {
         let store = TestStore::open().await;
         store.table("films").await;
         let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ttl_takes_no_notice_of_is_not_over() {
+    fn times_that_ttl_ignores_have_not_expired() {
         let now = 2_000_000_000;
         let number = |text: &str| AttributeValue::N(text.parse().unwrap());
         for (value, expected) in [

@@ -117,7 +117,7 @@ async fn a_history_without_its_beginning_is_wrong() {
 /// Goal: an item that differed from its history in two scans is correct if both agree once when
 /// read right after each other.
 #[tokio::test]
-async fn what_seemed_wrong_is_looked_at_by_itself() {
+async fn suspicious_histories_are_checked_individually() {
     let store = TestStore::open().await;
     let place = films(&store).await;
     let item = history_key(&item_key::parse(KEY).unwrap());

@@ -305,7 +305,11 @@ fn check_attribute(attribute: &Entry, findings: &Findings<'_>) {
             listed(ATTRIBUTES.iter().copied())
         ),
     };
-    findings.error(attribute.key_at, format!("a resource has no `{name}` beside its `Type`"), help);
+    findings.error(
+        attribute.key_at,
+        format!("a resource has no `{name}` next to its `Type`"),
+        help,
+    );
 }
 
 #[cfg(test)]

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_the_functions_elsewhere_runs_them_all() {
+    fn functions_run_elsewhere_only_all_together() {
         let manifest: &[&str] = &["app/Cargo.toml", "app/src/main.rs"];
         let python = "CodeUri: app, Handler: app.run, Runtime: python3.13";
         let named = &format!("{python}, FunctionName: hello");
@@ -461,7 +461,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_a_bootstrap_lacks_is_said() {
+    fn problems_of_a_bootstrap_are_reported() {
         use std::os::unix::fs::PermissionsExt;
         let cases = [
             ("#!/bin/sh\n", 0o644, "`app/bootstrap` is not executable", "chmod +x app/bootstrap"),

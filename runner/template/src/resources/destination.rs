@@ -99,7 +99,7 @@ fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, ser
             "discarded records cannot be written to their destination: no policy lets `{function}` use \
              {name}"
         ),
-        format!("write `Type: {name}` beside `Destination`, and SAM adds what the role needs"),
+        format!("write `Type: {name}` next to `Destination`, and SAM adds what the role needs"),
     );
 }
 

@@ -333,7 +333,7 @@ fn logging(properties: &Properties<'_, '_>) -> Logging {
         properties.resolver.findings.error(
             level.at,
             "a log level needs the JSON format",
-            "write `LogFormat: JSON` beside it",
+            "write `LogFormat: JSON` next to it",
         );
     }
     config.finish(&[

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_alone_knows_is_not_told() {
+    fn facts_that_only_cargo_knows_are_not_reported() {
         let worker = ("worker/Cargo.toml", "[package]\nname = \"worker\"");
         let source = ("worker/src/main.rs", "fn main() {}");
         for (root, is_told) in [

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_expression_says_what_to_write() {
+    fn an_invalid_expression_is_reported_with_a_remedy() {
         let cases = [
             ("0 10 * * *", "found 5 fields"),
             ("0 10 * * * *", "must be ?"),

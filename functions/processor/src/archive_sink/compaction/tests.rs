@@ -97,7 +97,7 @@ fn parts_become_one_object_for_each_set_of_columns_and_a_second_run_finds_nothin
 }
 
 #[test]
-fn what_cannot_be_listed_is_left_to_the_next_run() {
+fn hours_that_cannot_be_listed_are_left_to_the_next_run() {
     block_on(async {
         let store = Store::default();
         let writer = sink(&store, 5);
@@ -118,7 +118,7 @@ fn what_cannot_be_listed_is_left_to_the_next_run() {
 /// A damaged object does not block other hours, and a single late part does not cause repeated
 /// reads in every later run.
 #[test]
-fn a_damaged_object_and_a_late_part_hold_nothing_up() {
+fn a_damaged_object_and_a_late_part_block_nothing() {
     block_on(async {
         let store = Store::default();
         for from in (0..24).step_by(3) {
@@ -255,7 +255,7 @@ fn a_table_that_the_archive_does_not_have_is_named() {
 }
 
 #[test]
-fn what_a_run_that_died_left_behind_is_removed() {
+fn leftovers_of_an_interrupted_run_are_removed() {
     block_on(async {
         let store = Store::default();
         sink(&store, 5).apply(folded(0..9), &Found::default(), hour()).await;
@@ -332,7 +332,7 @@ pub(in crate::archive_sink) async fn three_parts(store: &Store) {
 
 /// A part that rows were erased from is young again, and later parts wait for it.
 #[test]
-fn what_was_not_erased_from_a_part_is_compacted_with_the_others() {
+fn rows_left_by_an_erasure_are_compacted_with_the_others() {
     block_on(async {
         let store = Store::default();
         three_parts(&store).await;
@@ -354,7 +354,7 @@ fn what_was_not_erased_from_a_part_is_compacted_with_the_others() {
 /// A part is removed only if other objects contain its rows, whatever a compacted object states
 /// about part numbers.
 #[test]
-fn a_part_that_no_compacted_object_holds_is_not_taken_for_a_leftover() {
+fn a_part_in_no_compacted_object_is_not_a_leftover() {
     block_on(async {
         let store = Store::default();
         three_parts(&store).await;
@@ -411,7 +411,7 @@ pub(in crate::archive_sink) async fn polls_until_death<T>(
 /// An item that was restored from the row of event 5, unchanged, expires as event 20. The archive
 /// that has or had that row gets no second one; any other archive gets one, once.
 #[test]
-fn what_was_restored_is_archived_in_other_archives_alone() {
+fn restored_items_are_archived_only_in_other_archives() {
     let (own, other) = (restored::archive_name("b", "archive/"), "c/archive/");
     block_on(async {
         let mut item = item_from_str(&item_of(5)).unwrap();
@@ -461,7 +461,7 @@ proptest! {
     /// Writers redeliver with other boundaries and in other processes while two compactions run;
     /// between the rounds the parts become old enough.
     #[test]
-    fn each_row_stands_once_whatever_is_compacted(
+    fn each_row_exists_once_after_any_compaction(
         counts in prop::collection::vec(1..12_usize, 1..4),
         seed in any::<u64>(),
         choices in prop::collection::vec(any::<u8>(), 1..30),
@@ -550,7 +550,7 @@ proptest! {
     /// Compactions and erasures that are killed anywhere, with concurrent writers: in the end each
     /// row exists once, or is permanently erased, also from noncurrent versions.
     #[test]
-    fn each_row_stands_once_or_is_erased_for_good(
+    fn each_row_exists_once_or_is_permanently_erased(
         steps in steps(),
         seed in any::<u64>(),
         faulty in any::<bool>(),

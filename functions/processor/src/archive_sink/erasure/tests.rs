@@ -79,7 +79,7 @@ fn object_with(store: &Store, number: usize) -> String {
 
 /// An object that was not replaced keeps its age, so a later pass would skip it.
 #[test]
-fn what_was_not_replaced_is_erased_by_the_next_pass() {
+fn objects_not_replaced_are_erased_by_the_next_pass() {
     block_on(async {
         for name in [None, Some("leaves")] {
             let store = Store::default();
@@ -116,7 +116,7 @@ fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
 
 /// No single call has time for all objects; several together have.
 #[test]
-fn an_erasure_with_a_name_goes_on_where_it_ended() {
+fn a_named_erasure_resumes() {
     block_on(async {
         const PARTS: usize = 120;
         let store = Store::default();
@@ -154,7 +154,7 @@ fn an_erasure_with_a_name_goes_on_where_it_ended() {
 
 /// A page of a listing has more objects than a call has time for.
 #[test]
-fn an_erasure_goes_on_within_a_page_of_a_listing() {
+fn an_erasure_resumes_within_a_page_of_a_listing() {
     block_on(async {
         const PARTS: usize = 500;
         let faults = Faults { page_objects: 1_000, ..Faults::default() };
@@ -191,7 +191,7 @@ async fn write_items(store: &Store, items: &[&str]) {
 
 /// An attribute's name may be as sensitive as its value.
 #[test]
-fn the_names_of_attributes_that_only_erased_rows_had_are_gone() {
+fn attribute_names_only_of_erased_rows_are_removed() {
     block_on(async {
         let store = Store::default();
         write_items(
@@ -321,7 +321,7 @@ fn kept(store: &Store, name: &str) -> (ErasureReceipt, BTreeSet<String>) {
 
 /// Each part has rows of the subject, and the receipt is written after every few parts.
 #[test]
-fn what_is_written_of_a_receipt_is_in_proportion_to_its_rows() {
+fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
     block_on(async {
         const ROWS: usize = 3_000;
         let faults = Faults { page_objects: 1_000, ..Faults::default() };
@@ -433,7 +433,7 @@ fn the_answer_of_a_large_erasure_is_small() {
 }
 
 #[test]
-fn what_is_erased_does_not_come_back() {
+fn erased_rows_do_not_reappear() {
     block_on(async {
         let store = Store::default();
         sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;

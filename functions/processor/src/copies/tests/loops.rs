@@ -135,7 +135,7 @@ async fn two_that_only_meet_do_not_count() {
 /// A mark that another deployment left on an origin with another attribute does not stop the check
 /// of a new copy: the job knows where its values came from.
 #[tokio::test]
-async fn a_mark_that_did_not_bring_the_value_stops_no_look() {
+async fn a_mark_without_the_value_stops_no_check() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     let mark = format!("{}@2027/{:040} 5", origin_key(9), 5);

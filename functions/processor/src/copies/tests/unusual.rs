@@ -4,7 +4,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_copy_whose_origin_can_have_no_job_holds_nothing_up() {
+async fn a_copy_whose_origin_can_have_no_job_blocks_nothing() {
     let tables = with_copies(2, Duration::ZERO);
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
@@ -23,7 +23,7 @@ async fn a_copy_whose_origin_can_have_no_job_holds_nothing_up() {
 
 /// A copy that is not written because its value cycles is counted and reported.
 #[tokio::test]
-async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
+async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     let tables = with_copies(2, Duration::ZERO);
     let copies = copies(&tables, "keep", Duration::ZERO);
     let mark = format!("{}@2027/{:040} 5", origin_key(9), 5);
@@ -39,7 +39,7 @@ async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
 
 /// However large origins are, all copies are checked, and few are held at once.
 #[tokio::test]
-async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
+async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     let count: usize = 250;
@@ -57,7 +57,7 @@ async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
 
 /// However large copies are, few bytes of them are held at once.
 #[tokio::test]
-async fn large_copies_are_looked_at_in_several_rounds() {
+async fn large_copies_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
@@ -194,7 +194,7 @@ async fn mark_over(copies: &InMemory) {
 /// A job is complete only when its copies are deleted, whoever marked them last: the other worker
 /// may have crashed, and its record finds a job that is complete.
 #[tokio::test]
-async fn what_another_worker_marked_over_and_left_is_deleted() {
+async fn copies_marked_by_a_crashed_worker_are_deleted() {
     let tables = with_copies(3, Duration::ZERO);
     let copies = copies(&tables, "cascade", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
@@ -209,7 +209,7 @@ async fn what_another_worker_marked_over_and_left_is_deleted() {
 /// A copy that is put again once its origin exists again stays, even if another worker, whose mark
 /// was read on it before, writes that mark once more.
 #[tokio::test]
-async fn a_copy_that_was_put_anew_is_not_deleted_by_the_mark_of_another() {
+async fn a_copy_that_was_put_again_is_not_deleted_by_another_mark() {
     let tables = with_copies(3, Duration::ZERO);
     let copies = copies(&tables, "cascade", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));

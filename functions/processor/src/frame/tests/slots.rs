@@ -107,7 +107,7 @@ async fn few_slots_are_held_at_once() {
 
 /// Totals with more slots than their counters have now are read a few at a time too.
 #[tokio::test]
-async fn totals_may_know_slots_that_are_gone() {
+async fn totals_may_have_removed_slots() {
     let (read, _) = process_all(20).await;
     assert!((1_000..=20_000).contains(&read), "{read}");
 }

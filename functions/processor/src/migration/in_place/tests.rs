@@ -98,14 +98,14 @@ fn refused(stands: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_was_said_of_an_earlier_version_removes_nothing() {
+async fn effects_of_an_earlier_version_remove_nothing() {
     let (requests, written) = settled("purge", CONDITION, &[("200 OK", HELD)]).await;
     assert_eq!((requests.len(), written), (1, false));
     assert_eq!(requests[0]["RequestItems"]["t"]["ConsistentRead"], true);
 }
 
 #[tokio::test]
-async fn what_spares_an_item_may_come_until_it_is_removed() {
+async fn an_item_may_be_spared_until_its_removal() {
     let refused = refused(HELD_ITEM);
     let answers = [("200 OK", FREE), ("400 Bad Request", refused.as_str())];
     let (requests, written) = settled("purge", CONDITION, &answers).await;
@@ -116,7 +116,7 @@ async fn what_spares_an_item_may_come_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn what_no_condition_can_name_is_put_back() {
+async fn a_wrong_change_is_restored_if_no_condition_prevents_it() {
     let removed = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
     let program = ".tenant == \"7\" and (any(keys[]; . == \"hold\") | not)";
     let answers = [("200 OK", FREE), ("200 OK", removed.as_str()), ("200 OK", "{}")];
@@ -138,7 +138,7 @@ async fn what_no_condition_can_name_is_put_back() {
 }
 
 #[tokio::test]
-async fn a_change_that_met_another_item_is_taken_back() {
+async fn a_change_of_another_item_is_reverted() {
     let program = ".state //= (if any(keys[]; . == \"hold\") then \"held\" else \"free\" end)";
     let met = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
     // While it is reverted, another writer sets the state.

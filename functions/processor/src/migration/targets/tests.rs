@@ -149,7 +149,7 @@ async fn every_delivery_of_a_batch_that_a_table_cannot_take_gets_further() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_delivery_did_costs_no_writes() {
+async fn effects_of_an_earlier_delivery_cost_no_writes() {
     let records: Vec<String> = (0..RECORDS).map(record).collect();
     let table = RefCell::new(TargetTable { broken: Some("T#000".to_owned()), ..<_>::default() });
     for expected in [WRITES, 2 * WRITES, RECORDS - 1] {
@@ -168,7 +168,7 @@ async fn a_batch_waits_for_the_capacity_of_its_first_target() {
 }
 
 #[tokio::test]
-async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made_of_it() {
+async fn an_applied_record_does_not_overwrite_a_later_write() {
     let record = record(1);
     let table = RefCell::new(TargetTable { writes: 1, ..TargetTable::default() });
     deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await;
@@ -189,7 +189,7 @@ async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made
 }
 
 #[tokio::test]
-async fn an_item_of_a_writer_behind_the_switch_is_no_problem() {
+async fn an_item_written_after_the_switch_is_no_problem() {
     let records = [record(1)];
     for (phase, told) in [
         (Phase::Tailing, 1),

@@ -70,7 +70,7 @@ async fn an_item_of_which_nothing_becomes_is_not_touched() {
 }
 
 #[tokio::test]
-async fn marks_that_are_left_in_the_sources_are_taken_off_at_the_end() {
+async fn marks_left_in_the_sources_are_removed_at_the_end() {
     let mark = |from: &str| {
         let at = format!("/{}", "0".repeat(40));
         json!({"M": {"from": {"S": from}, "at": {"S": at}}})

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dry_run_says_what_a_restore_would_do() {
+    fn a_dry_run_reports_the_counts_of_a_restore() {
         let put = |replaces| Fate::Restored { replaces };
         let skipped = || Fate::Skipped("too large".to_owned());
         for (fates, expected) in [

@@ -209,7 +209,7 @@ mod tests {
 
     /// The archive has items of both keys, those of the first table in older parts.
     #[tokio::test]
-    async fn items_from_before_the_table_was_made_anew_go_into_a_table_with_their_key() {
+    async fn items_of_an_earlier_table_need_a_table_with_their_key() {
         let folder = super::super::super::tests::archive();
         let source = Source::Folder(folder.path().to_owned());
         let newer = r#"{"p":{"S":"A"}}"#.to_owned();

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_wrote_or_another_archive_gave_is_kept() {
+    fn items_of_other_writers_and_other_archives_are_kept() {
         let item = |text: &str| model::json::item_from_str(text).unwrap();
         let gone = r#"{"id":{"S":"k"},"_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
         let written = item(gone).with("n", AttributeValue::Null);

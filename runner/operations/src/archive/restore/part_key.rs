@@ -227,7 +227,7 @@ mod tests {
     /// Goal: if the archived table is gone, a key that is only part of the old one does not merge
     /// items.
     #[tokio::test]
-    async fn a_part_of_the_old_key_is_refused_where_the_archived_table_is_gone() {
+    async fn a_part_of_the_old_key_is_refused_without_the_archived_table() {
         let folder = archive();
         let source = Source::Folder(folder.path().to_owned());
         let store = TestStore::open().await;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_item_lacks_is_not_of_its_key() {
+    async fn an_absent_attribute_is_not_a_key() {
         let folder = archive_without_year();
         let source = Source::Folder(folder.path().to_owned());
         let store = TestStore::open().await;

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_compared_and_what_is_new_must_not_be_there() {
+    fn a_condition_compares_known_attributes_and_excludes_new_ones() {
         let live = item(["id".to_owned(), "old".to_owned()]);
         let new = item(["id".to_owned(), "new".to_owned()]);
         let found = Unchanged::of(&live, &new).unwrap();

@@ -44,7 +44,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "9999999999999999999999999999.999999").await;
     let refused = vote("2026", "A", "0.000001").await.unwrap_err();
-    assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
+    assert!(refused.contains(&format!("because slot `{slot}` is not")), "{refused}");
     assert_eq!(vote("2026", "A", "-1").await, Ok(true));
     assert_eq!(vote("2026", "A", "-1").await, Ok(false));
     assert_eq!(ballots.vote("2026", "ada", None).await, Ok(true));
@@ -66,7 +66,7 @@ async fn a_changed_vote_leaves_its_slot_readable() {
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "-5e27").await;
     let refused = vote("-9e27").await.unwrap_err();
-    assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
+    assert!(refused.contains(&format!("because slot `{slot}` is not")), "{refused}");
     assert_eq!(vote("9e27").await, Ok(false), "the ballot is what it was");
 
     // A vote of an earlier version can be withdrawn from the slot that it made unreadable.
@@ -83,7 +83,7 @@ async fn a_changed_vote_leaves_its_slot_readable() {
 }
 
 #[tokio::test]
-async fn a_recount_names_what_it_cannot_read_and_goes_on() {
+async fn a_recount_names_unreadable_items_and_continues() {
     let store = TestStore::open().await;
     let place = place_in(&store).await;
     let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
@@ -103,7 +103,7 @@ async fn a_recount_names_what_it_cannot_read_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_recount_names_what_is_no_ballot_and_goes_on() {
+async fn a_recount_names_invalid_ballots_and_continues() {
     let store = TestStore::open().await;
     let place = place_in(&store).await;
     let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
@@ -190,7 +190,7 @@ async fn a_repair_is_guarded_by_every_slot_that_was_seen() {
 }
 
 #[tokio::test]
-async fn a_counter_with_more_slots_than_a_transaction_can_look_at_is_not_repaired() {
+async fn a_counter_with_too_many_slots_for_a_transaction_is_not_repaired() {
     let store = TestStore::open().await;
     let place = place_in(&store).await;
     let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
@@ -299,7 +299,7 @@ fn a_counter_that_lost_all_its_ballots_is_compared_when_it_is_named() {
 }
 
 #[tokio::test]
-async fn a_changed_vote_does_not_begin_a_slot_that_is_gone_with_what_no_total_takes() {
+async fn a_changed_vote_does_not_recreate_a_slot_with_an_invalid_value() {
     let store = TestStore::open().await;
     let place = place_in(&store).await;
     let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };

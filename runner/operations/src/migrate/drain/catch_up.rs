@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {
+    async fn an_endless_read_does_not_block_forever() {
         let limit = Duration::from_millis(20);
         assert_eq!(within(limit, std::future::pending()).await, Ok(Err(Outcome::TimedOut)));
         assert_eq!(within(limit, async { Ok(Ok(3)) }).await, Ok(Ok(3)));

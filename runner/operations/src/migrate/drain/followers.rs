@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_there_is_found_out_and_what_cannot_be_is_no_obstacle() {
+    async fn missing_followers_are_detected_and_unknown_ones_are_no_obstacle() {
         let served = serve().await;
         let context = &served.context;
         written_target(&served).await;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_touch_invokes_whoever_follows_and_is_not_made_where_that_is_known() {
+    async fn a_touch_invokes_followers_and_is_omitted_if_they_are_known() {
         let served = Arc::new(serve().await);
         written_target(&served).await;
         note(&served, "weir-migrations").await;

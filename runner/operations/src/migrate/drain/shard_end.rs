@@ -79,7 +79,7 @@ mod tests {
     use client::endpoint;
 
     #[test]
-    fn a_shard_ends_behind_enough_empty_pages_or_with_what_is_newer_than_the_look() {
+    fn a_shard_ends_after_enough_empty_pages_or_a_newer_record() {
         let local = ShardEnd::default();
         let aws = ShardEnd { enough: Some(1_006), ..ShardEnd::on_aws() };
         for (empty, in_all, of_local, of_aws) in [

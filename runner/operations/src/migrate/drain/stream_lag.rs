@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_follows_who_was_seen_to_apply_nothing_for_a_while() {
+    fn a_stream_without_applied_changes_for_a_while_is_not_followed() {
         let looked = |records, waiting| Drained { records, waiting, ..Drained::default() };
         let (begun, mut applied) = (Instant::now(), Applied::default());
         let at = |seconds| begun + Duration::from_secs(seconds);

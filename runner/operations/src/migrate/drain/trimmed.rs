@@ -50,7 +50,7 @@ mod tests {
     use control::verbs::{Answer, Verb, answer};
 
     #[test]
-    fn what_is_advised_is_not_refused() {
+    fn advised_commands_are_not_refused() {
         let verbs = [
             ("abort", Verb::Abort),
             ("verify", Verb::Verify),

@@ -87,7 +87,7 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
     places
 }
 
-/// Returns the name of the job table that the template creates beside a control table.
+/// Returns the name of the job table that the template creates next to a control table.
 fn jobs_table(control_table: &str) -> Option<String> {
     let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
     Some(format!("{prefix}{JOBS_TABLE}"))
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_jobs_stands_beside_the_control_table() {
+    fn the_jobs_table_is_next_to_the_control_table() {
         assert_eq!(jobs_table("weir-migrations").as_deref(), Some("fan-out-jobs"));
         assert_eq!(jobs_table("dev-weir-migrations").as_deref(), Some("dev-fan-out-jobs"));
         assert_eq!(jobs_table("control"), None);

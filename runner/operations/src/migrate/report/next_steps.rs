@@ -349,7 +349,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whoever_may_have_no_worker_is_told_to_work_first() {
+    fn a_migration_without_workers_is_advised_to_start_them() {
         let ready = Standing::new("shop", Phase::Ready, None);
         assert_eq!(commands(&ready), ["weir migrate cutover shop"]);
         let unfollowed = Standing { is_unfollowed: true, ..ready };
@@ -362,7 +362,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_of_a_switch_comes_before_it() {
+    fn obstacles_of_a_switch_come_before_it() {
         let (split, in_place) = (plan(Kind::Split, true), plan(Kind::InPlace, true));
         let purge = plan(Kind::Purge, false);
         let of = |phase, plan| Standing::new("shop", phase, Some(plan));
@@ -403,7 +403,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn writers_that_are_held_up_are_let_go() {
+    fn blocked_writers_are_released() {
         let for_good = plan(Kind::Restructure, false);
         let cutting_over = Standing::new("shop", Phase::CuttingOver, Some(&for_good));
         let expected = ["weir migrate cutover --no-way-back shop", "weir migrate abort shop"];
@@ -432,7 +432,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_offered_is_not_refused_where_it_is_offered() {
+    fn offered_steps_are_not_refused() {
         let plans = [
             plan(Kind::Restructure, true),
             plan(Kind::Restructure, false),

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_way_has_gone_through_in_spite_of_is_gone() {
+    fn problems_that_a_switch_has_passed_are_not_shown() {
         let note = |kind, key: &str| Problem {
             migration: "move".to_owned(),
             kind,

@@ -106,7 +106,7 @@ impl Progress {
         json!({
             "tasks": self.tasks, "done": self.copied, "taken": self.taken,
             "counts": self.counts, "samples": self.samples,
-            "anew": self.anew.map(|anew| json!({
+            "second_read": self.anew.map(|anew| json!({
                 "segments": self.tasks, "done": anew.done, "read": anew.read,
             })),
         })
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_backfill_never_goes_back() {
+    fn reported_progress_of_a_backfill_never_decreases() {
         for (counted, sizes) in [
             // As counted, grown, shrunk, and not counted.
             ([8, 3_000], [2, 750]),

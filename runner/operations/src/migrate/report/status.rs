@@ -165,18 +165,18 @@ impl Known {
             "throttled": self.throttled,
             "failing": self.failing,
             "problems": self.problems.by_kind(),
-            "problems_gone": self.problems.gone_by_kind(),
+            "problems_solved": self.problems.gone_by_kind(),
             "problem_samples": self.problems.samples(),
             "verified": verified(state),
             "stale": standing.is_stale(),
             "stale_seconds": standing.stale_seconds,
             "compared_now": standing.is_compared,
-            "comparison_not_noted": standing.lacks_comparison() && !standing.is_compared,
+            "comparison_not_recorded": standing.lacks_comparison() && !standing.is_compared,
             "comparison": self.compared.as_ref().map(|work| json!({
                 "segments": work.tasks, "done": work.done, "read": work.count("read"),
             })),
-            "writers_held_up": standing.is_held_up,
-            "writers_held_up_since": state.held_at.filter(|_| standing.is_held_up),
+            "writers_blocked": standing.is_held_up,
+            "writers_blocked_since": state.held_at.filter(|_| standing.is_held_up),
             "route": {
                 "epoch": route.as_ref().map_or(0, |route| route.revision),
                 "read": route.as_ref().map(|route| route.read.as_str()),
@@ -332,7 +332,7 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
         {
             Exit::Differences
         }
-        Some("ready" | "cut-over") if is("/comparison_not_noted") => Exit::Differences,
+        Some("ready" | "cut-over") if is("/comparison_not_recorded") => Exit::Differences,
         // The next switch would be refused. An old way back is reported as old.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
             Exit::Differences
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_says_how_many_more_are_refused() {
+    fn a_status_counts_further_refused_items() {
         let status = |refused: u64, problems: u64| {
             json!({
                 "backfill": {"counts": {"refused": refused}, "samples": ["refused: a", "x: b"]},

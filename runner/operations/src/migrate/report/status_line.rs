@@ -41,8 +41,8 @@ pub(crate) fn line(status: &Value) -> String {
         line.push_str(&format!(", about {} left", HumanDuration(Duration::from_secs(seconds))));
     }
     line.push_str(&read_anew(status));
-    if at(status, "/writers_held_up") == &json!(true) {
-        let since = at(status, "/writers_held_up_since").as_i64();
+    if at(status, "/writers_blocked") == &json!(true) {
+        let since = at(status, "/writers_blocked_since").as_i64();
         let since = since.and_then(|seconds| Timestamp::from_second(seconds).ok());
         let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
         line.push_str(&format!("  writers are blocked{since}"));
@@ -61,7 +61,7 @@ pub(crate) fn line(status: &Value) -> String {
     for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}: {number}"));
     }
-    for (kind, number) in at(status, "/problems_gone").as_object().into_iter().flatten() {
+    for (kind, number) in at(status, "/problems_solved").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}, solved: {number}"));
     }
     if let Some(known) = way_back::line(at(status, "/way_back")) {
@@ -72,7 +72,7 @@ pub(crate) fn line(status: &Value) -> String {
         let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
         let differences = counted(differences, "difference", "differences");
         line.push_str(&format!("  last verified: {differences}{what}"));
-        if at(status, "/comparison_not_noted") == &json!(true) {
+        if at(status, "/comparison_not_recorded") == &json!(true) {
             line.push_str(", but a later comparison did not finish");
         }
         let age = at(status, "/stale_seconds").as_i64().filter(|_| phase != "cut-over");
@@ -90,7 +90,8 @@ pub(crate) fn line(status: &Value) -> String {
 /// Describes the second read of segments, which removes marks; empty if it is complete or there is
 /// none.
 fn read_anew(status: &Value) -> String {
-    let of = |name: &str| at(status, &format!("/backfill/anew/{name}")).as_u64().unwrap_or(0);
+    let of =
+        |name: &str| at(status, &format!("/backfill/second_read/{name}")).as_u64().unwrap_or(0);
     match (of("done"), of("segments")) {
         (done, segments) if done < segments => format!(
             "  reading again to remove marks: {done} of {}",
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_streams_say_of_a_time_that_they_may_have_forgotten_is_not_claimed() {
+    fn trimmed_times_of_a_stream_are_not_claimed() {
         let mut status = json!({
             "migration": "shop", "phase": "ready", "stale": false,
             "stream": { "waiting": 0, "records": 9, "lag_seconds": 0, "converged_percent": 100 },
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_long_is_followed_or_not() {
+    fn long_waiting_changes_are_followed_or_not() {
         let mut status = json!({
             "migration": "shop", "phase": "ready",
             "stream": {
@@ -264,16 +265,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_is_said() {
+    fn unread_streams_are_reported() {
         let status = json!({
             "migration": "shop", "phase": "tailing", "source_items": 7,
             "backfill": {
-                "counts": { "read": 9 }, "anew": { "segments": 4, "done": 1, "read": 2 },
+                "counts": { "read": 9 }, "second_read": { "segments": 4, "done": 1, "read": 2 },
             },
             "stream_unread_seconds": 10, "stream_problem": "there is no table `b`",
             "documents_unread_seconds": 20,
             "comparison": { "segments": 16, "done": 3, "read": 120 },
-            "problems_gone": { "collision": 9 },
+            "problems_solved": { "collision": 9 },
             "switching_seconds": 90, "next_steps": [{ "command": "weir migrate cutover shop" }],
         });
         let said = line(&status);

@@ -85,7 +85,7 @@ fn compared(phase: Phase, at: i64, differences: u64) -> State {
 const NOT_NOTED: Option<Comparing> = Some(Comparing { run: 2, since: None });
 
 #[tokio::test]
-async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
+async fn possibly_trimmed_changes_require_a_comparison() {
     let (now, old) = times().await;
     let back = |back_since| State { back_since, ..state(Phase::CutOver) };
     check(&[
@@ -195,7 +195,7 @@ async fn no_repair_is_offered_for_what_cannot_be_transformed() {
 }
 
 #[tokio::test]
-async fn what_is_offered_fits_the_phase() {
+async fn offered_steps_fit_the_phase() {
     let (now, _) = times().await;
     let paused = |state| State { paused: true, ..state };
     check(&[
@@ -265,7 +265,7 @@ fn offers(status: &Value) -> Vec<&str> {
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn a_comparison_that_is_at_work_is_told_before_the_first_one_is_done() {
+async fn a_running_comparison_is_shown_before_the_first_result() {
     let served = begun().await;
     let control = &served.context.control;
     for (segment, done) in [(0, true), (1, false)] {
@@ -278,7 +278,7 @@ async fn a_comparison_that_is_at_work_is_told_before_the_first_one_is_done() {
 }
 
 #[tokio::test]
-async fn a_look_that_is_not_done_in_time_is_told() {
+async fn an_incomplete_read_of_the_streams_is_reported() {
     let served = begun().await;
     let status = looked(&served, "tailing", Duration::ZERO).await;
     assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
@@ -306,7 +306,7 @@ async fn a_look_that_is_not_done_in_time_is_told() {
 }
 
 #[tokio::test]
-async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
+async fn long_waiting_changes_without_progress_are_not_followed() {
     let served = begun().await;
     let put = served.context.control.client.put_item().table_name("cats").item("p", text("k"));
     put.send().await.unwrap();
@@ -342,7 +342,7 @@ async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_gone_hides_nothing_else() {
+async fn a_missing_table_hides_nothing_else() {
     let served = begun().await;
     served.context.control.client.delete_table().table_name("pets").send().await.unwrap();
     let status = looked(&served, "ready", LONG).await;
@@ -354,7 +354,7 @@ async fn a_table_that_is_gone_hides_nothing_else() {
 }
 
 #[tokio::test]
-async fn whoever_begins_it_is_left_alone_as_long_as_they_may_be_at_it() {
+async fn a_running_start_is_left_alone() {
     let served = begun().await;
     let heard = |ago: i64| {
         let served = &served;
@@ -417,5 +417,5 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     assert_eq!(status["hopeless"], Value::Null, "{status}");
     assert_eq!(offers(&status), ["weir migrate revert move", "weir migrate complete move"]);
     assert_eq!(status["problems"], json!({}));
-    assert_eq!(status["problems_gone"], json!({ "unassembled": 1 }));
+    assert_eq!(status["problems_solved"], json!({ "unassembled": 1 }));
 }

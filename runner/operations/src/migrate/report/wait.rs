@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_phase_can_be_waited_for_and_is_reached_by_those_behind_it() {
+    fn every_phase_can_be_waited_for_and_is_reached_by_later_ones() {
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
             let phase = phase.as_str();
             let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_beginning_is_told_what_goes_on_with_it() {
+    fn a_wait_for_a_start_reports_how_to_resume_it() {
         let mut status = json!({
             "preparing_seconds": 7, "next_steps": [{ "command": "weir migrate wait shop" }],
         });

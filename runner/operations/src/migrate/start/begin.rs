@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_tries_again_takes_it_from_nobody() {
+    fn a_retry_takes_the_start_from_no_other_command() {
         let of = |phase, holder: &str, fingerprint| {
             let (holder, own) = (Some(holder.to_owned()), Some("f".to_owned()));
             let state = State { phase, holder, fingerprint: own, ..State::new("shop") };

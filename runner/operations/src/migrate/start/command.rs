@@ -266,7 +266,7 @@ async fn local(
         return Ok(None);
     }
     let binary = "migration".to_owned();
-    // Without its source, the binary beside `weir` is used.
+    // Without its source, the binary next to `weir` is used.
     if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
         say("building the function `migration`; the first build takes some minutes");
     }

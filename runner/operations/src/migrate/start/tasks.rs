@@ -142,7 +142,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_open_or_done_is_resumed() {
+    fn open_and_done_tasks_are_resumed() {
         let task = |run, done, superseded| Task { done, superseded, ..task(run, Work::Unmark) };
         assert_eq!(task(3, false, false).partition(), NAME);
         let (open, done, given_up) = ((false, false), (true, false), (true, true));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn no_workers_and_slow_ones_are_told_apart() {
+    fn no_workers_and_slow_workers_are_distinguished() {
         let (open, held) = (check(1), Task { owner: Some("w".to_owned()), ..check(1) });
         let of = |tasks: &[Task]| advice("shop", &Progress::of(tasks));
         assert!(of(&[open.clone(), open.clone()]).contains("no worker has taken"));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_any_more_fails_no_more() {
+    fn obsolete_tasks_no_longer_fail() {
         for (run, phase, expected) in [
             (0, Phase::Copying, true),
             (3, Phase::Tailing, true),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_set_aside_is_taken_up_again() {
+    async fn tasks_set_aside_are_resumed() {
         let served = serve().await;
         let control = &served.context.control;
         let task = |segment| Task { revision: 0, segment, ..task(0, Work::Backfill) };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_set_aside_or_renewed_in_the_same_moment_is_taken_up_again() {
+    async fn tasks_changed_concurrently_are_resumed() {
         let served = serve().await;
         let control = served.context.control.clone();
         let open = Task { revision: 0, ..task(0, Work::Backfill) };

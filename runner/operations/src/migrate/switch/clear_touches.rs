@@ -46,7 +46,7 @@ mod tests {
     use client::exit::Exit;
 
     #[tokio::test]
-    async fn what_was_touched_and_is_given_up_is_read_once_more() {
+    async fn touched_items_of_an_aborted_migration_are_read_again() {
         let served = serve().await;
         let (context, control) = (&served.context, &served.context.control);
         let plan = Plan { backfill: Backfill::Touch, segments: 2, ..plan() };
@@ -69,7 +69,7 @@ mod tests {
             let status = status::describe(context, NAME, None).await.unwrap();
             let of = |place: &str| status.pointer(place).unwrap().as_u64();
             let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
-            (backfill.map(Option::unwrap), status["backfill"]["anew"].clone())
+            (backfill.map(Option::unwrap), status["backfill"]["second_read"].clone())
         };
         // One segment is done, which may have marks too.
         work(1).await;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_segment_that_a_worker_is_at_is_begun_anew_when_it_is_free() {
+    async fn a_leased_segment_is_restarted_when_it_is_free() {
         let served = serve().await;
         let (context, control) = (&served.context, &served.context.control);
         let plan = Plan { backfill: Backfill::Touch, segments: 1, ..plan() };

@@ -98,7 +98,7 @@ mod tests {
     use crate::migrate::start::tasks::tests::task;
 
     #[test]
-    fn nobody_waits_for_a_repair_that_is_never_made() {
+    fn a_repair_that_is_never_made_is_not_awaited() {
         let (forward, reverse) = (Direction::Forward, Direction::Reverse);
         let task =
             |work, direction, repairs, done| Task { direction, repairs, done, ..task(0, work) };

@@ -222,7 +222,7 @@ mod tests {
     /// Goal: of two concurrent commands that complete a migration, the slower one finds it
     /// completed at every step, and both show a receipt.
     #[tokio::test]
-    async fn the_slower_of_two_who_complete_finds_it_completed() {
+    async fn the_slower_of_two_completions_finds_it_completed() {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn taking_marks_off_goes_on_where_it_was_not_done_in_time() {
+    async fn an_interrupted_removal_of_marks_resumes() {
         let served = serve().await;
         let (context, control, plan) = (&served.context, &served.context.control, plan());
         write_down(&served, &plan).await;

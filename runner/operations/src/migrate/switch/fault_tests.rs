@@ -74,7 +74,7 @@ fn is_refused<T: std::fmt::Debug>(ended: &crate::migrate::failure::Result<T>) ->
 }
 
 #[tokio::test]
-async fn what_is_throttled_or_meets_a_transaction_is_written_again() {
+async fn throttled_and_conflicting_writes_are_retried() {
     let served = serve().await;
     let cases: [(&str, Fails); 4] = [
         ("TransactWriteItems", || cancelled(&["None", "ThrottlingError"])),
@@ -116,7 +116,7 @@ async fn a_switch_that_is_not_decided_in_time_is_put_back() {
 }
 
 #[tokio::test]
-async fn a_switch_whose_decision_was_written_goes_on_although_nobody_was_told() {
+async fn a_committed_switch_continues_after_a_lost_answer() {
     let served = serve().await;
     let context = &served.context;
     is_in(context, Phase::Ready).await;
@@ -143,7 +143,7 @@ async fn writers_are_let_go_although_the_store_fails_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
+async fn a_claimed_switch_continues_after_a_lost_answer() {
     let served = serve().await;
     is_in(&served.context, Phase::Ready).await;
     for is_written in [true, false] {
@@ -192,7 +192,7 @@ async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
 /// Goal: a way back in place whose claim was written without a response is carried out by the
 /// claiming command.
 #[tokio::test]
-async fn items_are_changed_back_although_nobody_was_told_that_it_was_taken() {
+async fn items_are_changed_back_after_a_lost_answer_to_the_claim() {
     let served = serve().await;
     let plan = plan_in_place(NAME);
     begin(&served.context, &plan, 0).await.unwrap();
@@ -225,7 +225,7 @@ async fn items_are_changed_back_although_nobody_was_told_that_it_was_taken() {
 }
 
 #[tokio::test]
-async fn no_task_of_a_comparison_is_made_once_somebody_cuts_over() {
+async fn no_comparison_task_is_created_once_a_cut_over_began() {
     let served = serve().await;
     let context = &served.context;
     let mut plan = plan();
@@ -277,7 +277,7 @@ async fn compared() -> Served {
 }
 
 #[tokio::test]
-async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
+async fn a_cutover_during_a_comparison_does_not_block_writers() {
     let served = compared().await;
     let context = &served.context;
     let command = CutoverArguments::augment_args(clap::Command::new("cutover"));
@@ -354,7 +354,7 @@ async fn a_way_back_with_differences_is_refused_unless_that_is_meant() {
 }
 
 #[tokio::test]
-async fn who_only_looks_goes_on_when_a_look_fails() {
+async fn a_watching_command_continues_after_a_failed_read() {
     let served = compared().await;
     done(&served.context, 1).await;
     let refuses = || refusal(400, "AccessDeniedException");

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_were_held_up_since_the_route_was_closed() {
+    fn writers_are_blocked_since_the_route_was_closed() {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
             (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),

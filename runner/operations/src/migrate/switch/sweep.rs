@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_update_made_of_a_tombstone_is_kept() {
+    fn an_item_updated_from_a_tombstone_is_kept() {
         let attribute_type = KeyAttributeType::S;
         let partition = KeyAttribute { name: "p".to_owned(), attribute_type };
         let schema = KeySchema { partition, sort: None };

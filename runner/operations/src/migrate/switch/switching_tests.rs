@@ -134,7 +134,7 @@ pub(crate) async fn held(context: &Context) -> Hold<'_> {
 }
 
 #[tokio::test]
-async fn two_who_begin_at_the_same_time_have_one_fence() {
+async fn two_concurrent_starts_have_one_fence() {
     let served = serve().await;
     let (context, plan) = (&served.context, plan());
     // The first one waits for its fence while the clock is frozen.
@@ -166,7 +166,7 @@ async fn two_who_begin_at_the_same_time_have_one_fence() {
 }
 
 #[tokio::test]
-async fn who_takes_a_switch_over_follows_the_sources_again() {
+async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     // A command died after the migration was reversed.
@@ -231,7 +231,7 @@ async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_not_followed_any_more() {
+async fn an_ended_migration_is_not_followed() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan(), 0).await.unwrap();
@@ -293,7 +293,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
 }
 
 #[tokio::test]
-async fn changing_back_goes_on_where_it_was_not_done_in_time() {
+async fn an_interrupted_change_back_resumes() {
     let served = serve().await;
     let (context, plan) = (&served.context, plan_in_place(NAME));
     begin(context, &plan, 0).await.unwrap();
@@ -333,7 +333,7 @@ async fn compared_in(served: &Served, phase: Phase, run: u64, compared: u64) {
 }
 
 #[tokio::test]
-async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
+async fn a_completion_in_place_resumes_its_comparison() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     let plan = Plan { segments: 2, ..plan_in_place(NAME) };
@@ -395,7 +395,7 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
 /// Goal: of two concurrent commands that end a migration in place, one starts the comparison and
 /// the other resumes it.
 #[tokio::test]
-async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
+async fn two_concurrent_completions_wait_for_one_comparison() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan_in_place(NAME), 0).await.unwrap();
@@ -454,7 +454,7 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
 }
 
 #[tokio::test]
-async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
+async fn lost_changes_are_replayed_until_a_cut_over() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     let migration = compile(context, &plan(), Direction::Forward).await.unwrap();
@@ -517,7 +517,7 @@ async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
 }
 
 #[tokio::test]
-async fn a_way_back_that_reads_what_nobody_writes_is_told_at_its_place() {
+async fn an_inverse_that_reads_unwritten_attributes_is_reported_in_place() {
     let served = serve().await;
     let mut plan = plan();
     let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
@@ -537,7 +537,7 @@ async fn a_way_back_that_reads_what_nobody_writes_is_told_at_its_place() {
 }
 
 #[tokio::test]
-async fn a_table_without_a_stream_is_told_with_the_command_that_makes_one() {
+async fn a_table_without_a_stream_is_reported_with_the_command_for_one() {
     let served = serve().await;
     let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
     let update = served.context.control.client.update_table().table_name("cats");
@@ -552,7 +552,7 @@ async fn a_table_without_a_stream_is_told_with_the_command_that_makes_one() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_is_told_with_those_that_are() {
+async fn a_missing_table_is_reported_with_existing_ones() {
     let served = serve().await;
     let mut plan = plan();
     plan.from[0].table = "cat".into();

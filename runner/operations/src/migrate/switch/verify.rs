@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_store_that_says_nothing_holds_no_comparison_up_for_ever() {
+    async fn a_silent_store_does_not_block_a_comparison_forever() {
         let never = std::future::pending();
         assert_eq!(within(Duration::from_millis(20), never).await, Ok(Exit::TimedOut));
         let ended = within(Duration::from_secs(600), async { Ok(Exit::Differences) });

@@ -103,8 +103,8 @@ pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     json!({
         "known_at": known,
         "differences": state.back_differences,
-        "look_again_by": known.saturating_add(COMPARISON_SECONDS),
-        "is_forgotten": age(state, now) > COMPARISON_SECONDS,
+        "next_check_by": known.saturating_add(COMPARISON_SECONDS),
+        "may_be_trimmed": age(state, now) > COMPARISON_SECONDS,
     })
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
         let seconds = way_back.get(name).and_then(Value::as_i64)?;
         Timestamp::from_second(seconds).ok()
     };
-    let (known, until) = (time("known_at")?, time("look_again_by")?);
+    let (known, until) = (time("known_at")?, time("next_check_by")?);
     let differences =
         way_back.get("differences").and_then(Value::as_u64).filter(|found| *found > 0);
     if let Some(differences) = differences {
@@ -124,7 +124,7 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
         ));
     }
     // Once the deadline has passed, passes over the streams prove nothing any more.
-    if way_back.get("is_forgotten").and_then(Value::as_bool) == Some(true) {
+    if way_back.get("may_be_trimmed").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
             "all writes until {known} have come back; streams may have trimmed some later ones"
         ));
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_proves_only_what_the_streams_still_kept() {
+    fn a_read_proves_only_what_the_streams_still_had() {
         let (known, hour) = (1_000_000, 3600);
         let all = Drained { shards: 4, records: 9, ..Drained::default() };
         let proves = |looked: &Drained, began: i64| proves(known, looked, began - 6, began);
@@ -159,10 +159,10 @@ mod tests {
             let state = State { back_since, back_at, ..State::new("shop") };
             assert_eq!(state.back_known_at(), known);
         }
-        let told = line(&json!({ "known_at": 0, "look_again_by": 82_800 })).unwrap();
+        let told = line(&json!({ "known_at": 0, "next_check_by": 82_800 })).unwrap();
         assert!(told.contains("until 1970-01-01T00:00:00Z") && told.contains("T23:00:00Z"));
         assert_eq!(line(&Value::Null), None);
-        let forgotten = json!({ "known_at": 0, "look_again_by": 82_800, "is_forgotten": true });
+        let forgotten = json!({ "known_at": 0, "next_check_by": 82_800, "may_be_trimmed": true });
         let told = line(&forgotten).unwrap();
         assert!(told.contains("may have trimmed") && !told.contains("check again"), "{told}");
     }

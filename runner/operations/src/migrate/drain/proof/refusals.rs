@@ -157,7 +157,7 @@ mod tests {
 
     /// Goal: nothing is forgotten silently.
     #[test]
-    fn too_many_items_are_told() {
+    fn too_many_items_are_reported() {
         let mut refusals = Refusals::default();
         (0..ITEMS_MAX).for_each(|number| refusals.note_lossy(key(number)));
         assert_eq!(refusals.too_many("cats"), None);

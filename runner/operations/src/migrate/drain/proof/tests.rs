@@ -55,7 +55,7 @@ fn said(migration: &Migration, value: &str, source: Option<&str>) -> (Target, Re
 }
 
 #[test]
-fn a_target_shows_what_is_said_of_it_or_never_will() {
+fn a_target_shows_its_effects_or_never_will() {
     let migration = migration();
     let key = item_from_str(r#"{"p":{"S":"k"}}"#).unwrap();
     let (target, first) = said(&migration, "a", None);
@@ -105,7 +105,7 @@ async fn serve_older() -> (Served, Counted) {
 /// Goal: an item that cannot be transformed is reported even while other records wait, and only
 /// while it is so.
 #[tokio::test]
-async fn what_cannot_be_transformed_is_told_whatever_else_waits() {
+async fn refused_items_are_reported_whatever_else_waits() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
     let kept = drain(&served.context, &plan, Direction::Forward, all, WayBack::Kept).await;
     let mut drain = kept.unwrap();
@@ -160,7 +160,7 @@ async fn an_older_iterator_that_is_refused_hides_no_record() {
 
 /// Goal: an item that does not convert back blocks only while the way back is kept open.
 #[tokio::test]
-async fn what_does_not_come_back_is_told_as_long_as_the_way_back_is_kept() {
+async fn lost_changes_are_reported_while_the_reverse_direction_is_kept() {
     let (served, all) = serve_older().await;
     let (context, plan) = (&served.context, of_numbers());
     is_in(context, rules::migration::Phase::Tailing).await;

@@ -123,7 +123,7 @@ struct Tried {
     /// Items that the way back does not restore.
     not_invertible: Vec<String>,
     /// Tables whose whole items the plan may read, when it changes them in place.
-    looks_at_any: BTreeSet<String>,
+    reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
 }
@@ -246,7 +246,7 @@ fn try_one(
     };
     let mut after = Vec::new();
     if migration.looks_at_any(table) {
-        all.looks_at_any.insert(table.to_owned());
+        all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
         match migration.rewrite(table, item) {
@@ -358,7 +358,7 @@ fn report(
         "hot_partitions": hot,
         "unmatched": whole.unmatched,
         "occupied": whole.occupied,
-        "looks_at_any": all.looks_at_any,
+        "reads_any_attribute": all.reads_any_attribute,
         "has_way_back": !file.plan.inverse.is_empty(),
         "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
         "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
@@ -447,7 +447,7 @@ fn findings_text(report: &Value) -> String {
         ("unmatched", "unknown attribute"),
         ("occupied", "not empty"),
         (
-            "looks_at_any",
+            "reads_any_attribute",
             "the program may read any attribute; name those that it needs if possible",
         ),
     ] {

@@ -36,7 +36,7 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
 }
 
 #[test]
-fn a_purge_says_how_many_it_would_remove() {
+fn a_purge_estimates_the_removed_items() {
     let plan = |condition: &str| {
         format!(
             "migration: leaves\nkind: purge\nfrom:\n  - table: orders\n    where: '{condition}'\n"
@@ -54,14 +54,14 @@ fn a_purge_says_how_many_it_would_remove() {
     assert_eq!(report["refused_count"], 2, "{report}");
     assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
     // Conditions that are limited to attributes are not reported.
-    assert_eq!(report["looks_at_any"], json!([]));
+    assert_eq!(report["reads_any_attribute"], json!([]));
     let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
-    assert_eq!(report["looks_at_any"], json!(["orders"]));
+    assert_eq!(report["reads_any_attribute"], json!(["orders"]));
     assert!(text.contains("the program may read any attribute; name"), "{text}");
 }
 
 #[test]
-fn names_that_no_item_has_are_told() {
+fn names_that_no_item_has_are_reported() {
     let plan = |transform: &str| {
         format!(
             "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{{to: shop, transform: '{transform}', key: {{pk: 'O#{{id}}'}}}}]\n"
@@ -101,7 +101,7 @@ fn each_phase_has_its_units() {
 }
 
 #[test]
-fn a_way_back_that_does_not_work_is_told_before_the_migration_begins() {
+fn a_failing_inverse_is_reported_before_the_migration_begins() {
     let order = r#"{"id":{"S":"1"},"total":{"N":"3"}}"#;
     let there = "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{to: shop, key: {pk: 'O#{id}'}}]\n";
     let back = |transform: &str| {
@@ -183,7 +183,7 @@ fn a_document_of_many_parts_makes_a_hot_partition() {
 }
 
 #[test]
-fn a_million_of_each_costs_what_the_list_says() {
+fn a_million_of_each_costs_the_list_price() {
     let prices: Prices = serde_json::from_str(PRICES).unwrap();
     let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-9;
     assert!(near(prices.on_demand(1e6, 0.0), prices.on_demand.million_writes));

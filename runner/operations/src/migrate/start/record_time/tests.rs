@@ -70,7 +70,7 @@ async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64
 }
 
 #[tokio::test]
-async fn what_is_written_behind_a_switch_counts_although_record_times_are_rounded_down() {
+async fn writes_after_a_switch_count_despite_rounded_record_times() {
     let (_served, context) = rounded().await;
     let plan = plan_with_way_back();
     is_in(&context, Phase::CuttingOver).await;
@@ -90,7 +90,7 @@ async fn what_is_written_behind_a_switch_counts_although_record_times_are_rounde
 }
 
 #[tokio::test]
-async fn what_is_written_behind_a_start_counts_although_record_times_are_rounded_down() {
+async fn writes_after_a_start_count_despite_rounded_record_times() {
     let (_served, context) = rounded().await;
     let plan = plan_with_way_back();
     put(&context, "cats", "before").await;
@@ -114,7 +114,7 @@ async fn a_store_with_times_to_the_second_waits_for_no_other() {
 }
 
 #[tokio::test]
-async fn markers_of_two_at_the_same_time_are_told_apart_and_leave_one_entry() {
+async fn concurrent_markers_are_distinguished_and_leave_one_entry() {
     let served = serve().await;
     let context = &served.context;
     let mut one = RecordTime::open(context).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_start_on_a_store_without_usable_record_times_is_refused_before_anythi
 }
 
 #[tokio::test]
-async fn a_cut_over_on_a_store_without_usable_record_times_holds_nobody_up() {
+async fn a_cut_over_without_usable_record_times_does_not_block_writers() {
     let served = serve().await;
     write_down(&served, &plan_with_way_back()).await;
     let at = served.context.now().await;
