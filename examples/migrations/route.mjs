@@ -1,33 +1,30 @@
-// What an application does while `weir migrate` moves its table: it asks which side to use, passes over
-// tombstones, and inserts where a tombstone stands. Copy this file; docs/migration.md explains it.
+// What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
 //
-//     const route = new Route(new DynamoDB({}), "shop");
-//     const table = { source: "orders", target: "shop" }[await route.write()];
-//     await dynamodb.putItem(insert(table, item, ["pk", "sk"]));
+//     const table = { source: "orders", target: "shop" }[await route.write()]; // new Route(dynamodb, "shop")
+//     await dynamodb.putItem(insert(table, item, ["pk", "sk"], "total"));
 
 /** @typedef {Record<string, import("@aws-sdk/client-dynamodb").AttributeValue>} Item */
 
 /**
- * Asks for the route at most once in `seconds`. Keep that at half of the plan's `gate_seconds`, and the
- * time-out of a write below the other half: a write must end before its route is too old.
+ * The route, kept for `seconds` from the moment of asking: half of the plan's `gate_seconds`. Keep a write's
+ * time-out, retries included, below the other half. An error of the request goes to the caller.
  */
 export class Route {
-  /**
-   * @param {import("@aws-sdk/client-dynamodb").DynamoDB} dynamodb
-   * @param {string} migration
-   */
+  /** @param {import("@aws-sdk/client-dynamodb").DynamoDB} dynamodb @param {string} migration */
   constructor(dynamodb, migration, { control = "weir-migrations", seconds = 1 } = {}) {
-    Object.assign(this, { dynamodb, control, seconds, sides: undefined, asked: 0 });
+    Object.assign(this, { dynamodb, control, seconds, known: undefined });
     this.key = { migration: { S: migration }, entry: { S: "ROUTE" } };
   }
 
   async side(use) {
-    if (!this.sides || performance.now() - this.asked > this.seconds * 1000) {
-      this.asked = performance.now();
+    let known = this.known;
+    while (!known || performance.now() - known.asked > this.seconds * 1000) {
+      const asked = performance.now();
       const request = { TableName: this.control, Key: this.key, ConsistentRead: true };
-      this.sides = (await this.dynamodb.getItem(request)).Item ?? {};
+      const answer = await this.dynamodb.getItem(request);
+      known = this.known = { asked, sides: answer.Item ?? {} };
     }
-    return this.sides[use]?.S ?? "source";
+    return known.sides[use]?.S ?? "source";
   }
 
   /** Returns `source` or `target`. */
@@ -41,16 +38,14 @@ export class Route {
       const side = await this.side("write");
       if (side !== "none") return side;
       await new Promise((resolve) => setTimeout(resolve, 100));
-      this.sides = undefined;
+      this.known = undefined;
     }
   }
 }
 
 /**
  * Returns an item as the application wrote it, or undefined for a tombstone. `keys` are its key attributes.
- * @param {Item} item
- * @param {string[]} keys
- * @returns {Item | undefined}
+ * @param {Item} item @param {string[]} keys @returns {Item | undefined}
  */
 export function visible(item, keys) {
   const { _weir: mark, ...own } = item;
@@ -59,22 +54,18 @@ export function visible(item, keys) {
 }
 
 /**
- * Returns the input of a PutItem that overwrites nothing but a tombstone: its condition replaces
- * `attribute_not_exists(pk)`. `keys` are the key attributes of the table.
- * @param {string} table
- * @param {Item} item
- * @param {string[]} keys
+ * Returns the input of a PutItem that overwrites nothing but a tombstone. `always` is an attribute that
+ * every item of the table has beside its `keys`, also one that an UpdateItem made.
+ * @param {string} table @param {Item} item @param {string[]} keys @param {string} always
  */
-export function insert(table, item, keys) {
-  const own = Object.keys(item).filter((name) => !keys.includes(name));
-  const names = { "#key": keys[0], "#mark": "_weir", "#gone": "gone" };
-  own.forEach((name, number) => (names[`#own${number}`] = name));
-  const bare = ["#mark.#gone = :true", ...own.map((_, number) => `attribute_not_exists(#own${number})`)];
+export function insert(table, item, keys, always) {
+  if (keys.includes(always) || !Object.hasOwn(item, always))
+    throw new TypeError(`\`${always}\` must be an attribute of the item beside its key`);
   return {
     TableName: table,
     Item: item,
-    ConditionExpression: `attribute_not_exists(#key) OR (${bare.join(" AND ")})`,
-    ExpressionAttributeNames: names,
+    ConditionExpression: "attribute_not_exists(#key) OR (#mark.#gone = :true AND attribute_not_exists(#always))",
+    ExpressionAttributeNames: { "#key": keys[0], "#mark": "_weir", "#gone": "gone", "#always": always },
     ExpressionAttributeValues: { ":true": { BOOL: true } },
   };
 }

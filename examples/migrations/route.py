@@ -1,29 +1,28 @@
-"""What an application does while `weir migrate` moves its table: it asks which side to use, passes over
-tombstones, and inserts where a tombstone stands. Copy this file; docs/migration.md explains it.
+"""What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
 
-    route = Route(boto3.client("dynamodb"), "shop")
-    table = {"source": "orders", "target": "shop"}[route.write()]
-    dynamodb.put_item(**insert(table, item, keys=["pk", "sk"]))
+    table = {"source": "orders", "target": "shop"}[route.write()]  # route = Route(dynamodb, "shop")
+    dynamodb.put_item(**insert(table, item, keys=["pk", "sk"], always="total"))
 """
 
 import time
 
 
 class Route:
-    """Asks for the route at most once in `seconds`. Keep that at half of the plan's `gate_seconds`, and the
-    time-out of a write below the other half: a write must end before its route is too old."""
+    """The route, kept for `seconds` from the moment of asking: half of the plan's `gate_seconds`. Keep a write's
+    time-out, retries included, below the other half. An error of the request goes to the caller."""
 
     def __init__(self, dynamodb, migration, control="weir-migrations", seconds=1.0):
         self.dynamodb, self.control, self.seconds = dynamodb, control, seconds
         self.key = {"migration": {"S": migration}, "entry": {"S": "ROUTE"}}
-        self.sides, self.asked = None, 0.0
+        self.known = None
 
     def side(self, use):
-        if self.sides is None or time.monotonic() - self.asked > self.seconds:
-            self.asked = time.monotonic()
+        known = self.known
+        while known is None or time.monotonic() - known[0] > self.seconds:
+            asked = time.monotonic()
             answer = self.dynamodb.get_item(TableName=self.control, Key=self.key, ConsistentRead=True)
-            self.sides = answer.get("Item", {})
-        return self.sides.get(use, {"S": "source"})["S"]
+            known = self.known = (asked, answer.get("Item", {}))
+        return known[1].get(use, {"S": "source"})["S"]
 
     def read(self):
         """Returns `source` or `target`."""
@@ -33,7 +32,7 @@ class Route:
         """Returns `source` or `target`; waits while a switch blocks writers, usually for seconds."""
         while (side := self.side("write")) == "none":
             time.sleep(0.1)
-            self.sides = None
+            self.known = None
         return side
 
 
@@ -44,17 +43,15 @@ def visible(item, keys):
     return None if gone and own.keys() <= set(keys) else own
 
 
-def insert(table, item, keys):
-    """Returns the arguments of a PutItem that overwrites nothing but a tombstone: its condition replaces
-    `attribute_not_exists(pk)`. `keys` are the key attributes of the table."""
-    own = [name for name in item if name not in keys]
-    names = {"#key": keys[0], "#mark": "_weir", "#gone": "gone"}
-    names.update((f"#own{number}", name) for number, name in enumerate(own))
-    bare = ["#mark.#gone = :true", *(f"attribute_not_exists(#own{number})" for number in range(len(own)))]
+def insert(table, item, keys, always):
+    """Returns the arguments of a PutItem that overwrites nothing but a tombstone. `always` is an attribute that
+    every item of the table has beside its `keys`, also one that an UpdateItem made."""
+    if always in keys or always not in item:
+        raise ValueError(f"`{always}` must be an attribute of the item beside its key")
     return {
         "TableName": table,
         "Item": item,
-        "ConditionExpression": f"attribute_not_exists(#key) OR ({' AND '.join(bare)})",
-        "ExpressionAttributeNames": names,
+        "ConditionExpression": "attribute_not_exists(#key) OR (#mark.#gone = :true AND attribute_not_exists(#always))",
+        "ExpressionAttributeNames": {"#key": keys[0], "#mark": "_weir", "#gone": "gone", "#always": always},
         "ExpressionAttributeValues": {":true": {"BOOL": True}},
     }

@@ -1,8 +1,8 @@
-//! What an application does while `weir migrate` moves its table: it asks which side to use, passes over
-//! tombstones, and inserts where a tombstone stands. Copy this file; docs/migration.md explains it.
+//! What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md
+//! explains it.
 //!
-//! `Route::new(&client, "weir-migrations", "shop", Duration::from_secs(1)).write().await?` is `source`
-//! or `target`; `insert(&client, table, item, &["pk", "sk"]).send().await?` writes there.
+//! `Route::new(&client, "weir-migrations", "shop", KEEP).write().await?` is `source` or `target`;
+//! `insert(&client, table, item, &["pk", "sk"], "total")?.send().await?` writes there.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,9 +15,11 @@ use tokio::sync::Mutex;
 /// Attributes by name.
 pub type Item = HashMap<String, AttributeValue>;
 
-/// The route of a migration, asked for at most once in `keep`. Keep that at half of the plan's
-/// `gate_seconds`, and the time-out of a write below the other half: a write must end before its route
-/// is too old.
+/// Half of the default of a plan's `gate_seconds`.
+pub const KEEP: Duration = Duration::from_secs(1);
+
+/// The route, kept for `keep` from the moment of asking: half of the plan's `gate_seconds`. Keep a
+/// write's time-out, retries included, below the other half. An error of the request goes to the caller.
 pub struct Route {
     client: Client,
     control: String,
@@ -51,21 +53,19 @@ impl Route {
     }
 
     async fn side(&self, usage: &str) -> Result<String, Error> {
+        let text = |text: &str| AttributeValue::S(text.to_owned());
         let mut known = self.known.lock().await;
-        let entry = match known.take().filter(|(asked, _)| asked.elapsed() <= self.keep) {
-            Some(entry) => entry,
-            None => {
-                let asked = Instant::now();
-                let text = |text: &str| AttributeValue::S(text.to_owned());
-                let request = self.client.get_item().table_name(&self.control);
-                let request = request.key("migration", text(&self.migration));
-                let request = request.key("entry", text("ROUTE")).consistent_read(true);
-                (asked, request.send().await?.item.unwrap_or_default())
+        loop {
+            if let Some((_, sides)) = known.as_ref().filter(|(at, _)| at.elapsed() <= self.keep) {
+                let side = sides.get(usage).and_then(|side| side.as_s().ok()).cloned();
+                return Ok(side.unwrap_or_else(|| "source".to_owned()));
             }
-        };
-        let side = entry.1.get(usage).and_then(|side| side.as_s().ok()).cloned();
-        *known = Some(entry);
-        Ok(side.unwrap_or_else(|| "source".to_owned()))
+            let asked = Instant::now();
+            let request = self.client.get_item().table_name(&self.control).consistent_read(true);
+            let request = request.key("migration", text(&self.migration));
+            let answer = request.key("entry", text("ROUTE")).send().await?;
+            *known = Some((asked, answer.item.unwrap_or_default()));
+        }
     }
 }
 
@@ -77,20 +77,25 @@ pub fn visible(mut item: Item, keys: &[&str]) -> Option<Item> {
     (gone != Some(&true) || !is_bare).then_some(item)
 }
 
-/// Returns a PutItem that overwrites nothing but a tombstone: its condition replaces
-/// `attribute_not_exists(pk)`. `keys` are the key attributes of the table.
-pub fn insert(client: &Client, table: &str, item: Item, keys: &[&str]) -> PutItemFluentBuilder {
-    let own = item.keys().filter(|name| !keys.contains(&name.as_str())).cloned();
-    let mut put = client.put_item().table_name(table);
-    let mut bare = "#mark.#gone = :true".to_owned();
-    for (number, name) in own.enumerate() {
-        bare.push_str(&format!(" AND attribute_not_exists(#own{number})"));
-        put = put.expression_attribute_names(format!("#own{number}"), name);
+/// Returns a PutItem that overwrites nothing but a tombstone. `always` is an attribute that every item
+/// of the table has beside its `keys`, also one that an UpdateItem made.
+pub fn insert(
+    client: &Client,
+    table: &str,
+    item: Item,
+    keys: &[&str],
+    always: &str,
+) -> Result<PutItemFluentBuilder, String> {
+    if keys.contains(&always) || !item.contains_key(always) {
+        return Err(format!("`{always}` must be an attribute of the item beside its key"));
     }
-    put.set_item(Some(item))
-        .condition_expression(format!("attribute_not_exists(#key) OR ({bare})"))
+    let is_tombstone = "#mark.#gone = :true AND attribute_not_exists(#always)";
+    let put = client.put_item().table_name(table).set_item(Some(item));
+    Ok(put
+        .condition_expression(format!("attribute_not_exists(#key) OR ({is_tombstone})"))
         .expression_attribute_names("#key", keys.first().copied().unwrap_or_default())
         .expression_attribute_names("#mark", "_weir")
         .expression_attribute_names("#gone", "gone")
-        .expression_attribute_values(":true", AttributeValue::Bool(true))
+        .expression_attribute_names("#always", always)
+        .expression_attribute_values(":true", AttributeValue::Bool(true)))
 }

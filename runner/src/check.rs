@@ -205,8 +205,8 @@ Resources:
     Type: AWS::Serverless::Function
     Properties:
       CodeUri: .
-      Handler: index.handler
-      Runtime: nodejs20.x
+      Handler: example.Handler
+      Runtime: java21
       Events:
         Added:
           Type: DynamoDB

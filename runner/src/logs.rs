@@ -95,11 +95,11 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         };
     }
     loop {
+        // Also reads the rest of a log that was rotated meanwhile.
         let bytes = log.read().map_err(failed)?;
         if bytes.is_empty() {
             tokio::time::sleep(PERIOD).await;
         } else {
-            // The log may have been rotated.
             output::show(&lines.take(&bytes));
         }
     }

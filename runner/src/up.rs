@@ -282,7 +282,7 @@ fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] 
     }
 }
 
-/// Resolves when the process is asked to end, or with standard input where that is asked for.
+/// Resolves on Ctrl-C or SIGTERM, and with `with_stdin` also when standard input ends.
 async fn end(with_stdin: bool) {
     tokio::select! {
         _ = interruption::requested() => {}

@@ -200,7 +200,7 @@ class Writer(threading.Thread):
             # A switch may come between the two, and the delete then leaves a tombstone on the other side.
             side = self.route.write()
             table = self.TABLES[side]
-            self.client.put_item(**insert(table, item, ["p"]))
+            self.client.put_item(**insert(table, item, ["p"], "v"))
             self.inserted += 1
         else:
             self.client.put_item(TableName=table, Item=item)

@@ -1,4 +1,5 @@
-"""Tries examples/migrations/route.py against the store: each case of route_cases.json, and a switch."""
+"""Tries examples/migrations/route.py against the store: each case of route_cases.json, and a switch. Reads of the
+route that fail or are slow are from a client that is no store."""
 
 import json
 import sys
@@ -14,7 +15,7 @@ sys.path.insert(0, str(HERE.parents[1] / "examples" / "migrations"))
 from route import Route, insert, visible  # noqa: E402
 
 CASES = json.loads((HERE / "route_cases.json").read_text())
-KEYS = CASES["keys"]
+KEYS, ALWAYS = CASES["keys"], CASES["always"]
 dynamodb = boto3.client("dynamodb")
 control, table = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ["control", "parts"])
 
@@ -43,13 +44,21 @@ for case in CASES["inserts"]:
         dynamodb.put_item(TableName=table, Item={**key, **case["there"]})
     item = {**key, **case["item"]}
     try:
-        dynamodb.put_item(**insert(table, item, KEYS))
+        dynamodb.put_item(**insert(table, item, KEYS, ALWAYS))
         inserted = True
     except dynamodb.exceptions.ConditionalCheckFailedException:
         inserted = False
     assert inserted == case["inserted"], case
     there = dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)["Item"]
     assert there == (item if inserted else {**key, **case["there"]}), (case, there)
+for case, always in [*((case, ALWAYS) for case in CASES["refused"]), ({"item": {}}, KEYS[0])]:
+    count += 1
+    try:
+        insert(table, {KEYS[0]: {"S": "p"}, KEYS[1]: {"S": "s"}, **case["item"]}, KEYS, always)
+    except ValueError as error:
+        assert f"`{always}` must be" in str(error), error
+    else:
+        raise AssertionError(case)
 for case in CASES["visible"]:
     count += 1
     key = {KEYS[0]: {"S": "p"}, KEYS[1]: {"S": "s"}}
@@ -74,4 +83,44 @@ began = time.monotonic()
 opened.start()
 assert route.write() == "target" and route.read() == "target"
 assert time.monotonic() - began > 0.9, "it waited for the switch"
-print(f"route.py: {count} cases and a switch")
+
+
+class Answers:
+    """Answers each read of a route with the next (seconds, side), and from then on with the last; None fails."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def get_item(self, **_):
+        seconds, side = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        time.sleep(seconds)
+        if side is None:
+            raise ConnectionError("no answer")
+        return {"Item": {"read": {"S": side}, "write": {"S": side}}}
+
+
+# After a read that fails, the old route is not used again.
+route = Route(Answers((0, "source"), (0, None), (0, None), (0, "target")), "move", seconds=0.2)
+assert route.write() == "source"
+time.sleep(0.3)
+for _ in range(2):
+    try:
+        raise AssertionError(route.write())
+    except ConnectionError:
+        pass
+assert route.write() == "target"
+
+# While a read is slow, other threads do not use the old route; its answer is too old when it comes.
+route = Route(Answers((0, "source"), (0.6, "source"), (0, "target")), "move", seconds=0.2)
+assert route.write() == "source"
+time.sleep(0.3)
+sides = []
+slow = threading.Thread(target=lambda: sides.append(route.write()))
+slow.start()
+time.sleep(0.1)
+assert route.write() == "target"
+assert not sides, "the read is still going on"
+slow.join()
+assert sides == ["target"] and route.write() == "target"
+assert Route(None, "move").seconds == 1.0, "half of the default of gate_seconds"
+print(f"route.py: {count} cases, a switch, and reads that fail or are slow")

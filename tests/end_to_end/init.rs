@@ -68,6 +68,15 @@ fn counters_in_other_tables_count() {
 }
 
 #[test]
+fn counters_whose_key_would_be_the_count_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = weir(folder.path(), &["init", "counters", "--key", "votes"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert!(said(&refused).contains("use a table with another key"), "{}", said(&refused));
+    assert!(!folder.path().join("template.yaml").exists());
+}
+
+#[test]
 fn versions_are_kept() {
     passes("versions --table documents --key owner:S --sort number:N --ttl until");
 }

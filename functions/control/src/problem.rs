@@ -1,8 +1,8 @@
 //! Problems that workers found and that a person must solve.
 //!
 //! Item name / `PROBLEM#<kind>#<table>#<hash of the key>`: `table`, `key`, `reason`, and `at`, the
-//! second of the last report. A comparison without a difference removes all earlier entries except those
-//! of [`ProblemKind::Unassembled`].
+//! time of the last report, in seconds since 1970. A comparison without a difference removes all earlier
+//! entries except those of [`ProblemKind::Unassembled`].
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;

@@ -1,6 +1,7 @@
 //! The reason why DynamoDB throttles requests on a table.
 //!
-//! Item `*` / `THROTTLE#<table>`: `reason`, as of the second `at`.
+//! Item `*` / `THROTTLE#<table>`: `reason`, and `at`, the time of the last report, in seconds since
+//! 1970.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ pub struct Throttled {
     pub table: String,
     /// The reason, as DynamoDB states it.
     pub reason: String,
-    /// The time in seconds since 1970.
+    /// The time of the last report, in seconds since 1970.
     pub at: u64,
 }
 

@@ -35,9 +35,9 @@ pub struct Clock {
 struct State {
     /// How far the operator moved the clock from the wall clock, in milliseconds.
     offset: i128,
-    /// How far the clock is ahead of that, in milliseconds, because other nodes were ahead, or this
-    /// one before a restart: they were advanced, or this wall clock is behind. In the latter case,
-    /// setting the wall clock removes it.
+    /// Milliseconds added to the wall clock plus offset, so that the clock never falls behind other
+    /// nodes or its own time before a restart. If this wall clock is slow, setting it reduces the
+    /// value.
     learned: i128,
     /// The wall clock and the elapsed time at the last check.
     last: Option<(EpochMillis, u64)>,

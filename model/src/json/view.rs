@@ -44,7 +44,8 @@ struct Member<'t> {
 }
 
 impl Member<'_> {
-    /// Compares by name. Names with equal beginnings may still differ, also in trailing zeros.
+    /// Compares by name. `start` holds the first eight bytes, zero-padded, so names with equal `start`
+    /// may differ.
     fn compare(&self, other: &Self) -> Ordering {
         self.start.cmp(&other.start).then_with(|| self.name.cmp(&other.name))
     }

@@ -77,6 +77,8 @@ class Process:
     def stop(self):
         """Ends the program in order, or kills it, and removes its folder."""
         self._child.stdin.close()
+        # A forked child of the test process may still hold the other end of standard input.
+        self._child.terminate()
         try:
             self._child.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -56,7 +56,7 @@ impl From<Signal> for ExitCode {
 /// Exit code of the first signal; 0 before it.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
-/// Waits until the process is asked to end.
+/// Waits for Ctrl-C or SIGTERM.
 pub async fn requested() -> Signal {
     use tokio::signal::unix::{SignalKind, signal};
     let of = async |kind: SignalKind, meant: Signal| {

@@ -90,7 +90,7 @@ const RULES: &[Rule] = &[
         text: "`LATEST` is for the shards that are there when the mapping begins; later shards are read from their beginning",
         cases: &[
             ("machine/lineage", "LATEST is for the shards that take records"),
-            ("machine/lineage", "What appears later is read from its beginning"),
+            ("machine/lineage", "A shard that appears later is read from its beginning"),
         ],
         tests: &[],
         others: "not known",
@@ -166,7 +166,7 @@ const RULES: &[Rule] = &[
     Rule {
         number: "13",
         text: "A stream that is enabled again has a new ARN, and with it new checkpoints",
-        cases: &[("machine/lineage", "A stream that is disabled and worked off is over")],
+        cases: &[("machine/lineage", "A disabled stream that is drained has ended")],
         tests: &[
             (
                 "local-store/partition/src/machine/tests.rs",

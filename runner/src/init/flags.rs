@@ -16,6 +16,9 @@ use client::endpoint;
 /// The TTL attribute of an archive's table that does not exist yet.
 const TTL_ATTRIBUTE: &str = "expires_at";
 
+/// The attribute of a slot with its votes, as the template of counters names it.
+const VOTES_ATTRIBUTE: &str = "votes";
+
 /// Where the project is written.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
@@ -134,6 +137,12 @@ impl CountersFlags {
             let text =
                 format!("`{}` cannot hold slots and totals: name another --totals", table.name);
             return Err(InitError::Table(text));
+        }
+        if table.key.name == VOTES_ATTRIBUTE {
+            return Err(InitError::Table(format!(
+                "`{VOTES_ATTRIBUTE}` cannot be the key of table `{}`: slots count the votes in that attribute; use a table with another key",
+                table.name
+            )));
         }
         if table.key.kind == KeyAttributeType::S && table.sort.is_none() {
             return Ok(table);

@@ -164,11 +164,12 @@ pub(super) fn migration(table: &Table, target: &str) -> Project {
     project
 }
 
-/// A name of a migration: small letters, digits and hyphens.
+/// A name of a migration: small letters, digits and hyphens, with a letter or digit first.
 fn migration_name(table: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = table.chars().take(MIGRATION_NAME_MAX).map(letter).collect();
-    format!("{name}-1")
+    let name = name.trim_start_matches('-');
+    if name.is_empty() { "table-1".to_owned() } else { format!("{name}-1") }
 }
 
 /// Returns the project of a function in a language.
@@ -398,6 +399,8 @@ mod tests {
     #[test]
     fn a_migration_has_a_name_that_it_may_have() {
         assert_eq!(migration_name("My.Table_1"), "my-table-1-1");
+        assert_eq!(migration_name("_orders"), "orders-1");
+        assert_eq!(migration_name("___"), "table-1");
         assert!(migration_name(&"x".repeat(255)).len() <= 64);
     }
 }

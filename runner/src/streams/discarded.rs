@@ -11,7 +11,7 @@ use super::redrives::{self, Batch};
 /// Batches that were discarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Discarded {
-    /// Their failure objects, oldest first, each once.
+    /// Their failure objects, oldest first, each once: keys in a bucket, or files of queues and topics.
     pub(super) objects: Vec<String>,
     /// Failure objects whose records were all redriven since, and done.
     pub(super) done: usize,
@@ -28,8 +28,8 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
     let (mut facts, mut found) = (BTreeMap::new(), Discarded::default());
     for line in Reader::open(&directory.join("journal"))? {
         match line.entry {
-            Entry::Mapping { mapping, function, stream, .. } => {
-                facts.insert(mapping, (function, stream));
+            Entry::Mapping { mapping, function, stream, messages, .. } => {
+                facts.insert(mapping, (function, stream, messages));
             }
             Entry::GaveUp { mapping, shard, at_ms, first, last, count, key, .. }
                 if at_ms >= since_ms =>
@@ -39,14 +39,21 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
                     continue;
                 };
                 let (shard, first, last) = (shard.as_str(), first.as_str(), last.as_str());
-                let done = facts.get(&mapping).map_or(0, |(function, stream)| {
+                let facts = facts.get(&mapping);
+                let done = facts.map_or(0, |(function, stream, _)| {
                     let batch = Batch { function, stream, shard, at_ms, first, last };
                     redrives::done_of(&redrives, batch)
                 });
+                // What a queue or topic got is a file, otherwise it is an object in a bucket.
+                let messages = facts.and_then(|(_, _, messages)| messages.as_ref());
+                let object = messages.map_or_else(
+                    || key.clone(),
+                    |messages| messages.file(directory, &key).display().to_string(),
+                );
                 if done >= count {
                     found.done += 1;
-                } else if !found.objects.contains(&key) {
-                    found.objects.push(key);
+                } else if !found.objects.contains(&object) {
+                    found.objects.push(object);
                 }
             }
             _ => {}
@@ -57,7 +64,7 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
 
 #[cfg(test)]
 mod tests {
-    use local::journal::Journal;
+    use local::journal::{Journal, Messages};
 
     use super::super::redrives::Redrive;
     use super::*;
@@ -66,8 +73,8 @@ mod tests {
     fn batches_discarded_since_and_not_redriven_are_found() {
         let folder = tempfile::tempdir().unwrap();
         assert!(since(folder.path(), 0).is_err(), "there is no journal");
-        let gave_up = |at_ms, first: &str, key: Option<&str>| Entry::GaveUp {
-            mapping: "votes".to_owned(),
+        let gave_up_of = |mapping: &str, at_ms, first: &str, key: Option<&str>| Entry::GaveUp {
+            mapping: mapping.to_owned(),
             shard: "a".to_owned(),
             at_ms,
             first: first.to_owned(),
@@ -76,18 +83,23 @@ mod tests {
             condition: "RetryAttemptsExhausted".to_owned(),
             key: key.map(str::to_owned),
         };
+        let gave_up = |at_ms, first: &str, key| gave_up_of("votes", at_ms, first, key);
         let journal = Journal::begin(&folder.path().join("journal"), 1).unwrap();
-        journal.introduce(Entry::Mapping {
-            mapping: "votes".to_owned(),
-            function: "counters".to_owned(),
-            table: "votes".to_owned(),
-            stream: "arn".to_owned(),
-            filters: Vec::new(),
-            bucket: None,
-            messages: None,
-            report_batch_item_failures: true,
-            starting_position: None,
-        });
+        for (mapping, messages) in
+            [("votes", None), ("queued", Some(Messages::Queue("Failed".to_owned())))]
+        {
+            journal.introduce(Entry::Mapping {
+                mapping: mapping.to_owned(),
+                function: "counters".to_owned(),
+                table: "votes".to_owned(),
+                stream: "arn".to_owned(),
+                filters: Vec::new(),
+                bucket: None,
+                messages,
+                report_batch_item_failures: true,
+                starting_position: None,
+            });
+        }
         let entries = [
             gave_up(10, "1", Some("before")),
             gave_up(20, "2", Some("done")),
@@ -95,6 +107,7 @@ mod tests {
             gave_up(22, "3", Some("left")),
             gave_up(23, "4", None),
             gave_up(24, "5", Some("failed again")),
+            gave_up_of("queued", 25, "6", Some("aws/lambda/queued/a/2026/11/20/message")),
         ];
         journal.write(entries);
         for (sequence, done) in [("2", 1), ("5", 0)] {
@@ -108,10 +121,11 @@ mod tests {
             };
             redrives::note(folder.path(), &redrive).unwrap();
         }
-        let objects = ["left", "failed again"].map(str::to_owned).to_vec();
+        let message = folder.path().join("destinations/Failed/message.json").display().to_string();
+        let objects = vec!["left".to_owned(), "failed again".to_owned(), message.clone()];
         let expected = Discarded { objects, done: 1, without_object: 1 };
         assert_eq!(since(folder.path(), 20).unwrap(), expected);
         let later = since(folder.path(), 24).unwrap();
-        assert_eq!(later.objects, ["failed again"]);
+        assert_eq!(later.objects, ["failed again".to_owned(), message]);
     }
 }

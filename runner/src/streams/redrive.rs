@@ -102,7 +102,7 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, Strin
     if found.without_object > 0 {
         let batches = output::counted(found.without_object, "batch has", "batches have");
         output::say(&format!(
-            "{batches} no failure object: the mapping has no `OnFailure` destination, so the records are in the stream alone"
+            "{batches} no failure object: the mapping has no `OnFailure` destination, or it could not be reached until the records expired"
         ));
     }
     if found.objects.is_empty() {

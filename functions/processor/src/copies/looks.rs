@@ -158,7 +158,7 @@ impl Seen<'_> {
         };
         let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
         if !origin.fits() {
-            // So its expected values cannot be determined reliably.
+            // An origin whose key is too long has no job, so the copy's expected values are unknown.
             let reason = "the key of the copy's origin is too long as the key of a job";
             return Todo::Refuse(reason.to_owned());
         }

@@ -150,8 +150,8 @@ pub enum CopyOutcome {
     Refused(String),
 }
 
-/// The tables of origins, copies and jobs. Single reads are strongly consistent, the index's are
-/// not.
+/// The tables of origins, copies and jobs. Reads of single items are strongly consistent, those of the
+/// index are not.
 pub trait CopyTables: Send + Sync {
     /// Reads a job.
     fn job(&self, origin: &Origin) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
@@ -246,7 +246,7 @@ pub trait CopyTables: Send + Sync {
 pub struct Copies<T> {
     /// The tables.
     pub tables: T,
-    /// What is copied where.
+    /// The rules of what is copied where.
     pub rule: FanOut,
     /// Retry policy for conflicts with other writers.
     pub retry: RetryPolicy,
@@ -361,7 +361,8 @@ impl<T: CopyTables> Copies<T> {
         if let Some(job) = &found
             && job.state.stamp >= state.stamp
         {
-            // The same state resumes where it stopped; a newer one starts over.
+            // The job already has this state: resume it. If the job's state is newer, this one is
+            // obsolete, and there is nothing to do.
             let is_same = job.state.stamp == state.stamp;
             return Ok(Some((0, is_same.then(|| job.clone()))));
         }

@@ -58,7 +58,8 @@ struct Part {
 }
 
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
-    /// Loads for as many records as possible in half of the remaining time.
+    /// Loads what the first records of a batch need, for as many as half of the remaining time allows.
+    /// If a wide load loads nothing, tries a narrow one.
     pub(super) async fn load(&self, batch: &[Delivered<'_>], deadline: Deadline) -> Loaded {
         let loaded = self.load_parts(batch, &WIDE, deadline).await;
         match loaded.failure {
@@ -95,7 +96,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
                     loaded.failure = Some(failure);
                     break;
                 }
-                // There is a load for each part.
+                // Unreachable: the stream yields one result for each part.
                 None => break,
             }
         }

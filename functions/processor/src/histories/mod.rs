@@ -199,8 +199,8 @@ impl<T: HistoryTable> Histories<T> {
         let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
         let plan = match planned(&these) {
             Ok(plan) => plan,
-            // The tail that was loaded tells the same about later changes: loading it again for
-            // each could take all the time.
+            // Finds all changes that are too late with this tail: loading it again for each could
+            // use up the invocation's time.
             Err(_) => return Ok(too_late(&these, planned)),
         };
         let revision = head.map_or(0, |head| head.revision);

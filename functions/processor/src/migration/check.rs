@@ -157,7 +157,7 @@ async fn differences(
         for (target, expected) in outputs {
             let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
             let key = item_to_string(&target.key.to_item(schema));
-            // Several sources may claim one target: each is compared with it.
+            // Several sources may produce one target: each is compared with it.
             let stands = standing.get(&target.table).and_then(|items| items.get(&key));
             let seen = stands.and_then(|item| visible(item, schema));
             let known = stands.map(Registers::from_item);
@@ -234,7 +234,8 @@ pub(super) async fn targets(
                 }
                 suspects.push(item.clone());
             }
-            // As when the sources were copied: what it became must still exist.
+            // An item from before the migration: what the forward migration made of it must still
+            // exist.
             Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
                 suspects.push(item.clone());
             }
@@ -368,7 +369,7 @@ async fn left_behind(
         let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {origin}", task.table);
-        // The item that has it may be deleted when its own page is compared.
+        // Reported here too, because the item may be deleted before its own page is compared.
         if let Some(reason) = refused {
             found.push(((*item).clone(), Difference::refused(format!("{text}: {reason}"))));
             continue;

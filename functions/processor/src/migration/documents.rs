@@ -158,7 +158,7 @@ async fn difference(
         return Ok(Some(Difference::refused(format!("{place}: {reason}"))));
     }
     for (target, expected) in assembled.targets {
-        // A document whose profile exists is checked with it.
+        // A document whose profile exists is checked together with its profile.
         if !keys.0.is_empty() && expected.is_some() {
             continue;
         }

@@ -65,7 +65,8 @@ pub(super) async fn write(
     (written, left)
 }
 
-/// Folds effects: of this many targets at a time, and a few more if the last item has several.
+/// Folds the effects in groups of `size` targets, or a few more if the last item of a group has
+/// several.
 fn some_targets(
     mut said: impl Iterator<Item = (usize, Effect)>,
     size: usize,

@@ -22,7 +22,7 @@ use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// Why it is a difference, and what to do.
+/// Why a foreign item is a difference, and what to do.
 const WHY: &str = "it is among the parts of a document, but the migration did not write it: after a cut-over it would be part of the document; delete or move it, or choose another table or key";
 
 /// Counts and records the foreign items of a page; returns the others, which belong to no document.

@@ -168,7 +168,10 @@ fn from_json(machine: &Machine, value: &Val) -> Flow<Val> {
     machine.charge(text.len() as u64 / 8)?;
     json::read(text).map_err(|why| match why {
         NotRead::NotJson => Stop::error(format!("{} (while parsing JSON)", described(value))),
-        NotRead::Unsure => Stop::refused(format!("{} is not plain JSON", described(value))),
+        NotRead::Unsure => Stop::refused(format!(
+            "{} may be parsed differently by jq: use JSON without `nan`, unpaired surrogates or very deep nesting",
+            described(value)
+        )),
     })
 }
 

@@ -17,8 +17,8 @@ pub const SEGMENTS_MAX: u32 = 256;
 pub const LAG_SECONDS_MAX: u64 = 60;
 /// The age in seconds from which on a measured lag no longer counts.
 pub const LAG_FRESH_SECONDS: u64 = 30;
-/// The minimum number of seconds between two notes of one kind by one process, well below the age at
-/// which a note expires.
+/// Minimum seconds between two status reports of one kind (such as lag) by one process; below the age
+/// at which a report expires.
 pub const NOTED_EVERY_SECONDS: u64 = 10;
 
 /// The kind of a migration.

@@ -24,7 +24,7 @@ pub const EDITION_HEAD: &str = "v0";
 pub const EDITION_REVISION: &str = "revision";
 /// The attribute with the state of an edition.
 pub const EDITION_STATE: &str = "state";
-/// The attribute with the time at which readers last left an edition for another one.
+/// The attribute with the time at which the edition last stopped being current.
 pub const EDITION_LEFT_AT: &str = "left_at";
 /// The attribute with the item itself.
 pub const EDITION_IMAGE: &str = "image";

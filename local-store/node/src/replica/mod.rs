@@ -44,9 +44,10 @@ pub(super) const PART_BYTES: usize = 512 * 1024;
 /// Bytes of entries after which the state is persisted, which bounds the log: somewhat less than
 /// two of its segments, which are then reused.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
-/// Divisor of the changed bytes when they are compared with the log's. A restarted node has to
-/// apply unpersisted changes again, which takes a second or two for 160 MB. Items with some indexes
-/// and a stream change about this many times their own bytes.
+/// An entry counts for [`PERSIST_BYTES`] with its bytes in the log, or with its changed bytes divided
+/// by this if that is more. A restarted node has to apply unpersisted changes again, which takes a
+/// second or two for 160 MB. Items with some indexes and a stream change about this many times their
+/// own bytes.
 const CHANGED_PART: usize = 4;
 
 /// Keys and values.

@@ -28,7 +28,8 @@ pub(crate) struct IndexEntry<'i> {
     pub(crate) item: Cow<'i, EncodedItem>,
     /// Size of the projected item in bytes, as DynamoDB counts it.
     pub(crate) size: usize,
-    /// The arc that holds the entry: that of the table's items with the token of its partition key.
+    /// The arc that holds the entry: the arc of the table that owns the token of the entry's partition
+    /// key.
     pub(crate) arc: ArcId,
 }
 

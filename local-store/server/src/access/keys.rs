@@ -152,7 +152,7 @@ mod tests {
     fn errors_have_their_line_and_no_secrets() {
         for (text, part) in [
             ("", "there is no access key"),
-            ("aws_access_key_id = A", "line 1: a `[section]`"),
+            ("aws_access_key_id = A", "line 1: expected a `[section]`"),
             ("[a]\nhidden", "line 2: `[section]` or"),
             ("[a]\naws_access_key_id = A", "line 1: the section needs"),
             ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),

@@ -161,7 +161,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Resolves when the process is asked to end, or with standard input where that is asked for.
+/// Resolves on Ctrl-C or SIGTERM, and with `with_stdin` also when standard input ends.
 async fn end(with_stdin: bool) {
     tokio::select! {
         () = interrupted() => {}
@@ -169,7 +169,7 @@ async fn end(with_stdin: bool) {
     }
 }
 
-/// Resolves when the process is asked to end: Ctrl-C or SIGTERM.
+/// Resolves on Ctrl-C or SIGTERM.
 pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let terminated = async {

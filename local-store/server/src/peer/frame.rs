@@ -246,7 +246,7 @@ mod tests {
     fn a_length_that_is_too_large_is_refused_before_it_is_read() {
         let (found, error) = read_all(&[0xff; 64], Seal::Checksum);
         assert!(found.is_empty());
-        assert!(error.to_string().contains("are allowed"), "{error}");
+        assert!(error.to_string().contains("larger than the maximum"), "{error}");
         // An unknown side may send no more than that.
         let mut bytes = BytesMut::new();
         Seal::Checksum.write(1, &vec![0; GREETING_BYTES_MAX + 1], &mut bytes).unwrap();

@@ -94,7 +94,10 @@ fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
         for record in records {
             let number = record.sequence_number.as_str();
             if number < first.as_str() || last.as_ref().is_some_and(|last| number > last.as_str()) {
-                wrong.push(format!("{id}: {number} is outside of {first} to {last:?}"));
+                let last = last.as_deref().unwrap_or("open");
+                wrong.push(format!(
+                    "shard {id}: sequence number {number} is outside the shard's range {first} to {last}"
+                ));
             }
         }
         if let Some(parent) = &shard.parent {

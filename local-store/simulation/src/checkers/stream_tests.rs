@@ -121,7 +121,7 @@ fn planted_defects_are_named() {
             again.keys = Item::new().with(KEY, "z");
             c.shards[0].records.push(again);
         }),
-        ("is outside of", |c| c.shards[0].shard.range.1 = Some("0002".to_owned())),
+        ("is outside the shard's range", |c| c.shards[0].shard.range.1 = Some("0002".to_owned())),
         ("is not listed before it", |c| c.shards.swap(0, 1)),
         ("is open", |c| c.shards[0].shard.range.1 = None),
         ("before its parent's end", |c| c.shards[1].shard.range.0 = "0003".to_owned()),

@@ -31,8 +31,8 @@ const RUNS_TO_MERGE: u8 = 10;
 /// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// How many times larger than the first two levels the others may become before they are merged
-/// first: practically unlimited.
+/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the
+/// first two go first.
 const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
 /// The maintenance thread, as the storage uses it.

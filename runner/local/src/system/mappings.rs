@@ -118,7 +118,7 @@ impl RunningMapping {
         // A mapping that has ended by itself no longer listens.
         let _ = self.shutdown.send(true);
         if self.task.await.is_err() {
-            tracing::warn!("mapping {} did not end in order", self.name);
+            tracing::warn!("mapping `{}` did not stop cleanly", self.name);
         }
     }
 }

@@ -268,7 +268,7 @@ impl Subject {
                         .map_err(|error| failed(format!("`_item`: {error}")))?;
                     if self.is_met_by(&item) {
                         holds = true;
-                        // During a compaction a row may be in two objects.
+                        // Counted by event id: during a compaction a row may be in two objects.
                         events.insert(row.text("_event_id").to_owned());
                     }
                 }

@@ -219,8 +219,8 @@ impl Run<'_> {
             }
         };
         let stamp = stamp_of(row);
-        // Rows of the table's own stream are in the archive of its function, wherever that is read
-        // from.
+        // Rows from the stream of the target table itself are in that table's archive, wherever a
+        // copy of it is read from.
         let archive = archive.filter(|_| {
             target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
         });

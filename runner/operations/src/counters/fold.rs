@@ -458,7 +458,7 @@ mod tests {
             ("C#2", vec![votes(3), until(&soon)]),
             ("D#0", vec![votes(1), until(&soon)]),
             ("D#2", vec![votes(3)]),
-            // An expired slot counts no more and takes nothing with it.
+            // An expired slot no longer counts: it is not moved, and none is moved into it.
             ("E#0", vec![votes(1)]),
             ("E#2", vec![votes(3), until(&over)]),
             ("F#0", vec![votes(1), until(&over)]),

@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);
         assert!(
-            read(Format::Json, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap_err().contains("is no JSON")
+            read(Format::Json, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap_err().contains("is not JSON")
         );
         assert!(read(Format::Json, b"").unwrap_err().contains("is empty"));
         assert_eq!(read(Format::Ndjson, b"\n  \n"), Ok(vec![]));

@@ -1,17 +1,24 @@
 //! The example that applications copy, `examples/migrations/route.rs`, against a store: each case of
-//! `tests/clients/route_cases.json`, and a switch.
+//! `tests/clients/route_cases.json`, a switch, and reads of the route that fail or are slow.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
+use bytes::Bytes;
 use client::attribute::to_sdk_item;
+use client::endpoint;
+use futures::FutureExt as _;
+use http::Response;
+use http_body_util::Full;
 use model::json::item_from_str;
 use serde_json::{Value, json};
+use testing::proxy;
 use testing::store::TestStore;
 
-use self::route::{Item, Route, insert, visible};
+use self::route::{Item, KEEP, Route, insert, visible};
 
 #[expect(unreachable_pub, reason = "an application has it as its own")]
 #[path = "../../../../examples/migrations/route.rs"]
@@ -51,6 +58,7 @@ async fn what_an_application_must_do_is_right_in_each_case() {
     store.table_of("control", "migration", "entry").await;
     let keys: Vec<&str> =
         cases["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    let always = cases["always"].as_str().unwrap();
     store.table_of("parts", keys[0], keys[1]).await;
     for (number, case) in cases["inserts"].as_array().unwrap().iter().enumerate() {
         let texts = [format!("case-{number}"), "a".to_owned()];
@@ -58,7 +66,8 @@ async fn what_an_application_must_do_is_right_in_each_case() {
         if !case["there"].is_null() {
             put(client, "parts", whole(&case["there"])).await;
         }
-        let inserted = insert(client, "parts", whole(&case["item"]), &keys).send().await;
+        let put = insert(client, "parts", whole(&case["item"]), &keys, always).unwrap();
+        let inserted = put.send().await;
         if let Err(error) = &inserted {
             let error = error.as_service_error().unwrap();
             assert!(error.is_conditional_check_failed_exception(), "{case}: {error:?}");
@@ -70,6 +79,12 @@ async fn what_an_application_must_do_is_right_in_each_case() {
         let expected = if inserted.is_ok() { &case["item"] } else { &case["there"] };
         assert_eq!(there, whole(expected), "{case}");
     }
+    let refused = cases["refused"].as_array().unwrap().iter().map(|case| (&case["item"], always));
+    for (item, always) in refused.chain([(&Value::Null, keys[0])]) {
+        let item = with_keys(&keys, ["p", "s"], item);
+        let error = insert(client, "parts", item, &keys, always).unwrap_err();
+        assert_eq!(error, format!("`{always}` must be an attribute of the item beside its key"));
+    }
     for case in cases["visible"].as_array().unwrap() {
         let whole = |attributes: &Value| with_keys(&keys, ["p", "s"], attributes);
         let seen = visible(whole(&case["item"]), &keys);
@@ -79,7 +94,7 @@ async fn what_an_application_must_do_is_right_in_each_case() {
         if !case["entry"].is_null() {
             set_route(client, &case["entry"]).await;
         }
-        let route = Route::new(client, "control", "move", Duration::from_secs(1));
+        let route = Route::new(client, "control", "move", KEEP);
         let found = json!([route.read().await.unwrap(), route.write().await.unwrap()]);
         assert_eq!(found, json!([case["read"], case["write"]]), "{case}");
     }
@@ -103,4 +118,37 @@ async fn a_writer_waits_for_the_end_of_a_switch() {
     let (side, ()) = tokio::join!(route.write(), opened);
     assert_eq!(side.unwrap(), "target");
     assert!(began.elapsed() > Duration::from_millis(900), "it waited for the switch");
+}
+
+#[tokio::test]
+async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
+    let store = TestStore::open().await;
+    store.table_of("control", "migration", "entry").await;
+    set_route(&store.client, &sides("source", "source")).await;
+    let reads = AtomicUsize::new(0);
+    let script = move |_: &str, _: &str| {
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match read {
+                1 | 2 => proxy::refusal(400, "ResourceNotFoundException"),
+                // When this answer comes, it is too old.
+                3 => {
+                    tokio::time::sleep(Duration::from_millis(800)).await;
+                    let answer = json!({ "Item": sides("source", "source") });
+                    Some(Response::new(Full::new(Bytes::from(answer.to_string()))))
+                }
+                _ => None,
+            }
+        }
+        .boxed()
+    };
+    let client = endpoint::client(&proxy::before(&store.url, script).await);
+    let route = Route::new(&client, "control", "move", Duration::from_millis(400));
+    assert_eq!(route.write().await.unwrap(), "source");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(route.write().await.is_err());
+    assert!(route.write().await.is_err(), "the old route stays too old");
+    set_route(&store.client, &sides("target", "target")).await;
+    let (one, other) = tokio::join!(route.write(), route.write());
+    assert_eq!((one.unwrap(), other.unwrap()), ("target".to_owned(), "target".to_owned()));
 }

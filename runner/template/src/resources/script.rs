@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::syntax::node::Kind;
 use crate::{
     declarations::resource::Resource,
     diagnostic::Span,
@@ -224,7 +225,12 @@ fn layer_folder(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
         "AWS::Lambda::LayerVersion" => "Content",
         _ => return None,
     };
-    let content = properties.resolver.resolve(resource.properties.get(content)?)?;
+    let node = properties.resolver.choose(resource.properties.get(content)?)??;
+    // A bucket and a key.
+    if matches!(node.kind, Kind::Map(_)) {
+        return None;
+    }
+    let content = properties.resolver.resolve(node)?;
     let Data::Text(folder) = content.data else { return None };
     // SAM builds a layer only when the template says how.
     let built = method(resource).and_then(|_| built(properties, id));

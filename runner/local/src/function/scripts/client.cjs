@@ -62,7 +62,12 @@ function framesOfUser(stack) {
 /** An error as Lambda reports it; anything may be thrown. */
 function described(error) {
   if (!(error instanceof Error) && !(error && error.stack && error.name)) {
-    const text = typeof error === 'object' ? JSON.stringify(error) : String(error);
+    let text = String(error);
+    try {
+      if (typeof error === 'object') text = JSON.stringify(error);
+    } catch {
+      // It refers to itself: the text without its members has to do.
+    }
     return { errorType: typeof error, errorMessage: text, trace: [] };
   }
   return { errorType: error.name || error.constructor.name, errorMessage: error.message, trace: framesOfUser(error.stack ?? '') };
@@ -240,9 +245,21 @@ function withCallback(handler, event, context) {
       process.removeAllListeners('beforeExit');
       process.once('beforeExit', () => answer(error, result));
     };
-    Object.assign(context, { done: callback, succeed: (result) => callback(null, result), fail: (error) => callback(error ?? new Error('handled')) });
+    // Unlike the third parameter, these do not wait until nothing is left to do.
+    const done = (error, result) => {
+      if (isAnswered) return;
+      isAnswered = true;
+      answer(error, result);
+    };
+    Object.assign(context, { done, succeed: (result) => done(null, result), fail: (error) => done(error ?? new Error('handled')) });
     process.once('beforeExit', () => answer(null, null));
-    const result = handler(event, context, callback);
+    let result;
+    try {
+      result = handler(event, context, callback);
+    } catch (error) {
+      answer(error ?? new Error('thrown without a reason'));
+      return;
+    }
     if (typeof result?.then === 'function') {
       isAnswered = true;
       result.then((value) => answer(null, value), (error) => answer(error ?? new Error('rejected without a reason')));

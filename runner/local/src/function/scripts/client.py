@@ -98,7 +98,7 @@ class Api:
 
     def report(self, path, kind, message, trace):
         body = {"errorMessage": message, "errorType": kind, "requestId": request_id or "", "stackTrace": trace}
-        headers = {"Content-Type": "application/json", "Lambda-Runtime-Function-Error-Type": kind}
+        headers = {"Content-Type": "application/json", "Lambda-Runtime-Function-Error-Type": kind.encode("ascii", "replace").decode()}
         self.call("POST", path, json.dumps(body).encode(), headers)
 
 

@@ -96,6 +96,18 @@ fn dependencies(path: &Path) -> Option<Vec<String>> {
     Some(listed.map(|it| it.keys().cloned().collect()).unwrap_or_default())
 }
 
+/// Returns what the paths in a list lead to: a file's content, a folder's newest change. Without it, an
+/// edit behind the list would never be installed.
+fn state_of_paths(text: &str, folder: &Path) -> Vec<Vec<u8>> {
+    let words = text.split(|it: char| it.is_whitespace() || "\"'=,:".contains(it));
+    let paths = words.filter(|word| word.contains(['/', '.'])).map(|word| folder.join(word));
+    let state = |path: PathBuf| match path.is_dir() {
+        true => Some(format!("{:?}", template::sources::newest(&path)).into_bytes()),
+        false => fs::read(path).ok(),
+    };
+    paths.filter_map(state).collect()
+}
+
 impl Packages {
     pub(super) fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
@@ -121,6 +133,8 @@ impl Packages {
         let text = fs::read_to_string(manifest).unwrap_or_default();
         if local.iter().any(|mark| text.contains(mark)) {
             parts.push(folder.as_os_str().as_encoded_bytes().to_vec());
+            parts.extend(state_of_paths(&text, folder));
+            parts.extend(state_of_paths(&text, &handler.places.of_template("")));
         }
         let install = Install { handler, manifest, names: &BTreeSet::new() };
         self.installed(&install, &parts).await
@@ -308,5 +322,26 @@ impl Install<'_> {
             }
         }
         Ok(Value::Object(kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_behind_a_list_is_a_change_of_the_list() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("part")).unwrap();
+        fs::write(folder.path().join("more.txt"), "six\n").unwrap();
+        let texts = ["-r more.txt\n./part\n", r#"{"a":"file:./part","b":"file:more.txt"}"#];
+        let states = || texts.map(|text| state_of_paths(text, folder.path()));
+        let before = states();
+        assert!(before.iter().all(|state| state.len() == 2), "{before:?}");
+        fs::write(folder.path().join("more.txt"), "six==1.17\n").unwrap();
+        let list = states();
+        assert!(before.iter().zip(&list).all(|(before, after)| before != after));
+        fs::write(folder.path().join("part/own.py"), "value = 7\n").unwrap();
+        assert!(list.iter().zip(states()).all(|(before, after)| *before != after));
     }
 }

@@ -51,17 +51,15 @@ pub(super) async fn missing(
         .layers
         .iter()
         .any(|layer| matches!(layer, Layer::Away(arn) if arn.contains("Powertools")));
-    let texts: Vec<String> = std::iter::once(task_root)
-        .chain(layers.iter().map(PathBuf::as_path))
-        .flat_map(sources::files)
-        .filter(|source| source.metadata.len() <= SOURCE_BYTES_MAX)
-        .filter_map(|source| fs::read_to_string(source.path).ok())
-        .collect();
+    let folders_of_code = || std::iter::once(task_root).chain(layers.iter().map(PathBuf::as_path));
     match handler.script.language {
         Language::Python => {
-            let known = PYTHON.iter().chain(has_powertools.then_some(&POWERTOOLS));
-            let used = known.filter(|(module, _)| texts.iter().any(|text| text.contains(module)));
-            let used: Vec<_> = used.copied().collect();
+            let known: Vec<_> =
+                PYTHON.iter().chain(has_powertools.then_some(&POWERTOOLS)).copied().collect();
+            let mut used = BTreeSet::new();
+            for text in folders_of_code().flat_map(|folder| texts(folder, &["py"])) {
+                used.extend(known.iter().filter(|(module, _)| text.contains(module)).copied());
+            }
             let modules: Vec<&str> = used.iter().map(|(module, _)| *module).collect();
             let absent = absent_in_python(handler, task_root, folders, &modules).await;
             let is_absent = |(module, _): &&(&str, &str)| absent.iter().any(|it| it == module);
@@ -72,14 +70,29 @@ pub(super) async fn missing(
             scopes.extend(has_powertools.then_some(POWERTOOLS_SCOPE));
             let version: u32 = handler.script.version.parse().unwrap_or(u32::MAX);
             scopes.extend((version <= NODE_OLD_LAST).then_some(NODE_OLD));
-            let used = texts.iter().flat_map(|text| packages_of_scopes(text, &scopes));
+            let texts = folders_of_code().flat_map(|folder| texts(folder, &["js", "mjs", "cjs"]));
+            let used: BTreeSet<_> =
+                texts.flat_map(|text| packages_of_scopes(&text, &scopes)).collect();
             let is_there = |name: &String| {
                 packages::is_in_node_modules(task_root, name)
                     || folders.iter().any(|folder| folder.join(name).is_dir())
             };
-            used.filter(|name| !is_there(name)).collect()
+            used.into_iter().filter(|name| !is_there(name)).collect()
         }
     }
+}
+
+/// Returns the texts of a folder's sources with these endings. Each is read when it is asked for, because
+/// a project may have thousands of files.
+fn texts<'e>(folder: &Path, endings: &'e [&str]) -> impl Iterator<Item = String> + use<'e> {
+    let is_code = |path: &Path| {
+        let ending = path.extension().and_then(|it| it.to_str());
+        ending.is_some_and(|ending| endings.contains(&ending))
+    };
+    sources::files(folder)
+        .into_iter()
+        .filter(move |source| source.metadata.len() <= SOURCE_BYTES_MAX && is_code(&source.path))
+        .filter_map(|source| fs::read_to_string(source.path).ok())
 }
 
 /// The modules that the interpreter does not find; none when it does not answer.

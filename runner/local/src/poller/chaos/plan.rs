@@ -43,7 +43,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed for the mapping with an id.
+    /// Creates the fault plan of one mapping; the same seed and mapping id give the same faults.
     #[must_use]
     pub(super) fn new(seed: u64, mapping_id: &str) -> Self {
         Self { seed: mix(seed ^ seed_of(mapping_id)) }

@@ -58,7 +58,7 @@ pub(crate) const PLACES: [Place; 9] = [
     },
     Place {
         name: "streams and point-in-time backups",
-        remove: "they expire, after 24 hours and after the days that the backup is kept",
+        remove: "nothing to do: stream records expire after 24 hours, backups at the end of their retention period",
     },
 ];
 

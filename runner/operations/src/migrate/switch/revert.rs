@@ -59,7 +59,7 @@ pub(crate) async fn revert(
     }
     if plan.inverse.is_empty() {
         return Err(refused!(
-            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost"
+            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration without a way back"
         ));
     }
     let stale = way_back::forgotten(context, name, &plan, &state).await;

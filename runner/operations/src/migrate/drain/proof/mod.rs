@@ -2,8 +2,8 @@
 //! is applied.
 //!
 //! Each record's effect is compared with its targets. Positions of pollers are not used, so the
-//! same proof works on AWS. A proved record stays proved, because targets only learn; so a drain
-//! that runs while clients write has little left to read when they stop.
+//! same proof works on AWS. A proved record stays proved, because no target loses an effect that it
+//! had; so a drain that runs while clients write has little left to read when they stop.
 //!
 //! Records from before the start do not count: the backfill read their writes. A shard that is
 //! trimmed while it is read is treated like one that is no longer listed. Foreign items and
@@ -45,7 +45,7 @@ const SHARDS_AT_ONCE: usize = 32;
 /// Which records count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// Those made after this second.
+    /// Only records made after this second count.
     pub(crate) since: i64,
     /// The second in which the last comparison began, which has judged earlier refusals. A stream
     /// that is not older lacks some of the writes since.
@@ -116,7 +116,7 @@ struct Shard {
 enum Lack {
     /// It is not applied yet.
     NotYet(String),
-    /// It never will be.
+    /// It never will be applied.
     Never(String),
 }
 
@@ -450,7 +450,7 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // Until another version of one is refused.
+            // They are not read again until another version of one of them is refused.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
