@@ -471,7 +471,7 @@ mod tests {
                 "`app/bootstrap` cannot be started: it is neither a Linux program",
                 "#!/usr/bin",
             ),
-            ("#!/no/sh\n", 0o755, "its interpreter `/no/sh` is not there", "first line"),
+            ("#!/no/sh\n", 0o755, "its interpreter `/no/sh` does not exist", "first line"),
         ];
         for (text, mode, message, help) in cases {
             let folder = tempfile::tempdir().unwrap();
