@@ -56,7 +56,7 @@ mod tests {
         }
         for (text, expected) in [
             ("1", "the key `1`: not a JSON object; write, for example, {\"year\":2013,"),
-            ("{}", "the key `{}`: a key has one or two attributes of types S, N, B; write "),
+            ("{}", "the key `{}`: a key has one or two attributes of types S, N, B; write, "),
             (r#"{"a":1,"b":2,"c":3}"#, r#"the key `{"a":1,"b":2,"c":3}`: a key has one or two "#),
             (r#"{"a":true}"#, r#"the key `{"a":true}`: a key has one or two attributes of types "#),
             ("productID", "the key `productID`: not JSON: "),

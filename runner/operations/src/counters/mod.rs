@@ -407,7 +407,7 @@ mod tests {
         let read = || Ok(Some(two.clone()));
         let counted_in = |asked| slots_to_count_in(&read, "votes", asked);
         assert_eq!((counted_in(None), counted_in(Some(5))), (Ok(5), Ok(5)));
-        assert!(counted_in(Some(6)).unwrap_err().contains("totals 5 of each"));
+        assert!(counted_in(Some(6)).unwrap_err().contains("totals only 5 of each"));
         assert_eq!(slots_to_count_in(&read, "others", Some(50)), Ok(50));
         assert_eq!(slots_to_count_in(&|| Err("x".to_owned()), "votes", Some(50)), Ok(50));
         let wrong = stack(&[function("Votes", "votes", "0")]);

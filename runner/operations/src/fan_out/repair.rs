@@ -168,7 +168,7 @@ mod tests {
     fn the_rest_is_reported() {
         assert_eq!(left_by("products", [9, 3, 0, 0]), None);
         let refused = left_by("products", [9, 3, 0, 2]).unwrap();
-        assert!(refused.starts_with("products: 2 copies cannot hold"), "{refused}");
+        assert!(refused.starts_with("products: 2 copies would become too large"), "{refused}");
         let both = left_by("products", [9, 3, 1, 2]).unwrap();
         assert!(both.starts_with("products: 1 copy was throttled"), "{both}");
     }

@@ -230,7 +230,7 @@ mod tests {
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
-            ("\"S\":\"completing\"", Phase::Aborted, Err("it is aborted now")),
+            ("\"S\":\"completing\"", Phase::Aborted, Err("moved `move` to aborted")),
         ] {
             let served = serve().await;
             begin(&served.context, &plan_in_place(NAME), 0).await.unwrap();

@@ -234,7 +234,7 @@ async fn no_comparison_task_is_created_once_a_cut_over_began() {
     let expect = Expect::phases(&verify::COMPARED);
     is_in(context, Phase::CuttingOver).await;
     let problem = make_tasks(context, &plan, "f", run, "cats", expect).await.unwrap_err();
-    assert!(problem.to_string().contains("it is cutting-over now"), "{problem}");
+    assert!(problem.to_string().contains("moved `move` to cutting-over"), "{problem}");
     assert!(context.tasks(NAME).await.unwrap().is_empty());
 
     is_in(context, Phase::Ready).await;

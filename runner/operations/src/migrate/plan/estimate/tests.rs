@@ -75,7 +75,7 @@ fn names_that_no_item_has_are_reported() {
         ),
         (
             ".name = .title",
-            "unknown attribute: `.title` is in none of 1 item of `orders`; there are `customer`, `id`",
+            "unknown attribute: `.title` is in none of 1 item of `orders`; names are `customer`, `id`",
         ),
     ] {
         let (report, text) = said(&plan(transform), &items);
