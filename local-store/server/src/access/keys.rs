@@ -153,19 +153,19 @@ mod tests {
         for (text, part) in [
             ("", "there is no access key"),
             ("aws_access_key_id = A", "line 1: expected a `[section]`"),
-            ("[a]\nhidden", "line 2: `[section]` or"),
+            ("[a]\nhidden", "line 2: expected `[section]` or"),
             ("[a]\naws_access_key_id = A", "line 1: the section needs"),
             ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),
-            ("[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden", "line 1: an access"),
-            ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: an access"),
+            ("[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden", "line 1: the key must"),
+            ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: the key must"),
             (
                 "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\naws_account_id = 12",
-                "line 1: an `aws_account_id`",
+                "line 1: `aws_account_id` must",
             ),
             (
                 "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\n\
                  [b]\naws_access_key_id = A\naws_secret_access_key = hidden",
-                "line 4: this",
+                "line 4: duplicate",
             ),
         ] {
             let error = AccessKeys::parse(text).unwrap_err();
