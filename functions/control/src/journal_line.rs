@@ -15,11 +15,11 @@ pub struct JournalLine {
     pub migration: String,
     /// The revision of the state that the same transaction wrote.
     pub line: u64,
-    /// The phase before.
+    /// The phase before the change.
     pub from: Phase,
-    /// The phase after.
+    /// The phase after the change.
     pub to: Phase,
-    /// The reason, for people.
+    /// The reason of the change, as text for operators.
     pub why: String,
     /// The time in seconds since 1970, by the store's clock.
     pub at: i64,
