@@ -1,6 +1,6 @@
-//! Failures, named by how the caller must react.
+//! Failures, classified by how the caller must react.
 //!
-//! A record that no retry can help is not a failure but a `rules::Refusal`.
+//! A record that fails in every retry is not a `Failure` but a `rules::Refusal`.
 
 use lambda_runtime::Diagnostic;
 use thiserror::Error;
@@ -18,7 +18,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the same failure, with the name of what it happened to in front.
+    /// Returns the same failure with the name of the affected object as a prefix.
     #[must_use]
     pub fn within(self, what: &str) -> Self {
         match self {
