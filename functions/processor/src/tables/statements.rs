@@ -78,8 +78,7 @@ impl Parameters<'_> {
 
 impl Statements {
     /// Adds a statement with at least one parameter. Its text is a JSON string already, because
-    /// many statements use it. Each `?` in the text stands for the next
-    /// parameter.
+    /// many statements use it. Each `?` in the text stands for the next parameter.
     pub(crate) fn push_written(
         &mut self,
         json: &str,
