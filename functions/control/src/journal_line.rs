@@ -1,7 +1,7 @@
 //! One change of a migration's phase.
 //!
 //! Item name / `JOURNAL#<revision of STATE>`: `from`, `to`, `why`, `at`, `by`. The transaction that
-//! changes the phase writes it. It never changes afterwards.
+//! changes the phase writes it. The entry never changes afterwards.
 
 use rules::migration::Phase;
 use serde::{Deserialize, Serialize};

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, is_default, revised};
 
-/// The maximum age of a comparison. A stream keeps a record for 24 hours, so an older record may have
-/// been trimmed before a worker read it, and no drain would notice. Source: DynamoDB developer guide,
-/// "Change data capture for DynamoDB Streams".
+/// The maximum age of a comparison. A stream trims a record after 24 hours. If no worker read the
+/// record before, a drain does not notice; only a comparison does. Source: DynamoDB developer
+/// guide, "Change data capture for DynamoDB Streams".
 pub const COMPARISON_SECONDS: i64 = 23 * 3600;
 
 /// The state of a migration.

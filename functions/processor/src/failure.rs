@@ -11,8 +11,8 @@ pub enum Failure {
     /// Temporary: the records are delivered again.
     #[error("{0}")]
     Retry(String),
-    /// The deployment is wrong: the invocation fails, so that the error metric shows it. The
-    /// records are delivered again as well.
+    /// The deployment is wrong. The invocation fails, so the error metric shows it, and the records
+    /// are delivered again.
     #[error("{0}")]
     Fatal(String),
 }

@@ -366,7 +366,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(HourWork { parts: parts.into(), known })
     }
 
-    /// Merges the next parts into one object and removes them.
+    /// Merges the next parts into one object and removes the parts.
     async fn compact_chunk(
         &self,
         hour: &Hour,

@@ -145,7 +145,8 @@ impl Lineage {
         Ok(())
     }
 
-    /// Sets the metadata about typed columns. Without this call it is that of the first object.
+    /// Sets the metadata about typed columns. Without this call, the object gets the metadata of
+    /// the first added object.
     pub(super) fn tell_columns(&mut self, columns: String) {
         self.metadata.retain(|entry| entry.key != COLUMNS);
         self.metadata.push(KeyValue::new(COLUMNS.to_owned(), columns));

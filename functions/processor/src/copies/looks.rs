@@ -134,7 +134,7 @@ enum Todo {
     Mark(Update, CopyGuard),
     /// The copy must not be written, for this reason.
     Refuse(String),
-    /// The job could not be read.
+    /// The job is damaged.
     Fail(Failure),
 }
 

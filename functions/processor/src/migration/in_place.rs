@@ -178,7 +178,7 @@ fn no_time_for_an_answer() -> Failure {
     Failure::Retry(reason.to_owned())
 }
 
-/// Returns the outcome of a change that was made of this previous item.
+/// Returns the outcome of a change that was made. `old` is the item before it.
 fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
     from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
 }
@@ -335,8 +335,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Reverts a change that was made of another item than expected. Later writes of others stay.
-    /// Returns the current item; `None` if it is deleted.
+    /// Reverts a change that was made to an unexpected version of the item. Later writes of other
+    /// clients stay. Returns the current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,

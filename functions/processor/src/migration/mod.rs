@@ -110,9 +110,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This entry proves that the running functions write such entries. It is written
-                // only for a batch with tasks. If the event filter is missing, each such entry
-                // causes another event, and the entries would never end.
+                // This entry proves that the running functions write such entries. Only a batch
+                // with tasks causes it. If the event filter is missing, the function also receives
+                // the records of these entries, and an entry for each of them would never end.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }

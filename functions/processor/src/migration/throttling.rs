@@ -16,7 +16,8 @@ use serde::Deserialize;
 use super::targets::WRITES_AT_ONCE;
 
 /// Increase of concurrent writes after each page without throttling, so that the maximum is reached
-/// again after some pages. In a batch, every group of that many finished writes counts as a page.
+/// again after some pages. In a batch, as many finished writes as may run concurrently count as a
+/// page.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =

@@ -100,7 +100,7 @@ impl<'t> Window<'t> {
             // A target that the deadline interrupted gives no information about throttling.
             done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
-            // A batch adapts its concurrency after as many writes as a page has.
+            // A batch adapts its concurrency after as many finished writes as may run concurrently.
             if self.extent == Extent::Batch && done >= self.width() {
                 self.throttling.adapt(throttled);
                 (throttled, done) = (self.throttling.attempts(), 0);

@@ -58,7 +58,7 @@ pub struct ErasureReceipt {
     pub event_ids: BTreeSet<String>,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure; the last one found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
     pub passes: usize,
     /// The progress of an incomplete erasure; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ pub struct ErasureSummary {
     pub objects_replaced: usize,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure; the last one found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
     pub passes: usize,
 }
 
@@ -273,9 +273,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes an object. `stands` is whether the object is believed to exist, and is corrected if
-    /// that is wrong. There is no concurrent writer: if the object changed, an earlier request
-    /// changed it whose answer was lost.
+    /// Writes an object. `stands` states whether the object exists, and is corrected if it is
+    /// wrong. There is no concurrent writer: if the object has changed, an earlier request whose
+    /// answer was lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

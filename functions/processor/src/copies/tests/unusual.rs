@@ -138,7 +138,7 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     tables.take_records();
     tables.set(ORIGINS, &origin_key(1), None);
     let deleted = tables.take_records();
-    // Simulates a worker that marked one copy and crashed.
+    // Simulates a worker that marked one copy and then crashed.
     let effects = copies.rule.decide(&deleted[0], &Found::default()).unwrap();
     let Some(rules::Effect::Origin { origin, state }) = effects.into_iter().next() else {
         panic!("a deletion")
