@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::{process, thread};
 
-/// Whether a poisoned lock ends the process.
+/// Whether acquiring a poisoned lock aborts the process. If not, it panics.
 static ABORTS: AtomicBool = AtomicBool::new(false);
 
 /// Makes the acquisition of a poisoned lock abort this process from now on. A program that serves

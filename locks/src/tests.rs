@@ -5,12 +5,12 @@ use std::process::Command;
 
 use super::*;
 
-/// Environment variable of the child process that must abort.
+/// Environment variable that makes a child process acquire a poisoned lock and abort.
 const ENDS: &str = "LOCKS_TEST_ENDS";
 
 struct Half;
 
-/// Poisons a lock: its holder panics.
+/// Poisons a lock: a thread panics while it holds the lock.
 fn poison<G>(take: impl FnOnce() -> G) {
     let holder = catch_unwind(AssertUnwindSafe(|| {
         let _guard = take();
@@ -72,7 +72,7 @@ fn locks_lock_and_conditions_wake() {
     assert_eq!(mutex.into_inner(), 1);
 }
 
-/// The child process of the test below; without the environment variable it does nothing.
+/// The child process that the next test starts. Does nothing without the environment variable.
 #[test]
 fn aborts_by_a_poisoned_lock() {
     if std::env::var_os(ENDS).is_some() {

@@ -1,4 +1,5 @@
-//! The active migrations: which of them functions follow, and between which tables items move.
+//! The entry of active migrations: which migrations functions follow, and between which tables
+//! items move.
 //!
 //! One item, `*` / `ACTIVE`:
 //! - `active` maps a migration to its `direction`, the `fingerprint` of its plan, and `since`.
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, SHARED, is_default, revised};
 
-/// The migrations that functions follow.
+/// The active migrations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The revision of the entry.
@@ -32,10 +33,10 @@ pub struct Active {
 pub struct Followed {
     /// The direction in which items move.
     pub direction: Direction,
-    /// The fingerprint of its plan.
+    /// The fingerprint of the migration's plan.
     pub fingerprint: String,
-    /// The time in seconds since 1970 up to which stream records are skipped, because the backfill reads
-    /// their items.
+    /// The time in seconds since 1970 up to which functions skip stream records. The backfill reads
+    /// the items of these records.
     #[serde(default)]
     pub since: i64,
 }
@@ -44,7 +45,7 @@ impl Active {
     /// The name of the entry.
     pub const NAME: &'static str = "ACTIVE";
 
-    /// Removes a migration. Returns whether it was present.
+    /// Removes a migration. Returns whether the entry contained it.
     pub fn remove(&mut self, migration: &str) -> bool {
         let was_followed = self.active.remove(migration).is_some();
         self.moves.remove(migration).is_some() || was_followed

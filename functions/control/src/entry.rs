@@ -1,4 +1,4 @@
-//! What all entries of the control table share: the keys and, for most, a revision.
+//! The common parts of all entries in the control table: the keys and, for most, a revision.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 pub const PARTITION_KEY: &str = "migration";
 /// The name of the table's sort key.
 pub const SORT_KEY: &str = "entry";
-/// The name of the attribute on which every change is conditional.
+/// The name of the attribute that every conditional write compares.
 pub const REVISION: &str = "revision";
 /// The partition of entries that belong to no single migration.
 pub const SHARED: &str = "*";
@@ -26,7 +26,8 @@ pub trait Entry: Serialize + DeserializeOwned + Clone + Debug + PartialEq + Send
     fn name(&self) -> String;
 }
 
-/// An entry that is replaced only while it still has the revision that was read.
+/// An entry with optimistic locking: a write replaces it only if it still has the revision that was
+/// read.
 pub trait Revised: Entry {
     /// Returns the revision; 0 if the entry is not in the table.
     fn revision(&self) -> u64;
@@ -34,7 +35,7 @@ pub trait Revised: Entry {
     /// Sets the revision.
     fn set_revision(&mut self, revision: u64);
 
-    /// Returns the entry with the next revision, to be written.
+    /// Returns the entry with its revision incremented, ready to be written.
     #[must_use]
     fn next(mut self) -> Self {
         self.set_revision(self.revision().saturating_add(1));
@@ -58,7 +59,7 @@ macro_rules! revised {
 }
 pub(crate) use revised;
 
-/// Returns whether a field has its default value, which an item does not store.
+/// Returns whether a field has its default value. Such a field is not stored in the item.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

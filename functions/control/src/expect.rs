@@ -4,15 +4,15 @@ use rules::migration::Phase;
 
 use crate::state::State;
 
-/// The expected state of a migration. Each step of a verb repeats the expectation as a condition of its
-/// transaction, so that only one of two concurrent commands succeeds.
+/// The expected state of a migration. Each step of a command checks it again, as a condition of the
+/// step's transaction. So only one of two concurrent commands succeeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'e> {
-    /// The phases in which the change begins.
+    /// The phases in which the change may begin.
     pub phases: &'e [Phase],
-    /// The command that must hold the migration; none if the holder does not matter.
+    /// The command that must hold the migration; `None` accepts any holder.
     pub holder: Option<&'e str>,
-    /// The run of tasks that must be the last one; none if the run does not matter.
+    /// The run of tasks that must be the last one; `None` accepts any run.
     pub run: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ pub struct Expect<'e> {
 pub enum Broken {
     /// The migration is in another phase.
     Moved {
-        /// The phase.
+        /// The current phase.
         phase: Phase,
     },
     /// Another command holds the migration.
@@ -52,7 +52,7 @@ impl<'e> Expect<'e> {
     /// Checks a state.
     ///
     /// # Errors
-    /// The expectation that the state does not meet.
+    /// Returns the first expectation that the state does not meet.
     pub fn check(&self, state: &State) -> Result<(), Broken> {
         if !self.phases.contains(&state.phase) {
             return Err(Broken::Moved { phase: state.phase });

@@ -1,18 +1,20 @@
-//! The time of a function's last invocation with records of a table of an active migration.
+//! The proof that a function follows the stream of a table: the time of the function's last
+//! invocation with records of that table.
 //!
-//! Item `*` / `FOLLOWED#<table>`: `at`, in seconds since 1970. Each process writes it at most every ten
-//! seconds. The item of the control table itself proves that the deployed functions write these notes.
+//! Item `*` / `FOLLOWED#<table>`: `at`, in seconds since 1970. Each process writes it at most every
+//! ten seconds. The item for the control table itself proves that the deployed version of the
+//! functions writes these items.
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, SHARED};
 
-/// A note that a function follows the stream of a table.
+/// The time when a function last followed the stream of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowedTable {
     /// The table.
     pub table: String,
-    /// The time in seconds since 1970.
+    /// The time of the invocation, in seconds since 1970.
     pub at: u64,
 }
 

@@ -1,7 +1,7 @@
 //! One change of a migration's phase.
 //!
 //! Item name / `JOURNAL#<revision of STATE>`: `from`, `to`, `why`, `at`, `by`. The transaction that
-//! changes the phase writes it. It never changes afterwards.
+//! changes the phase writes it. The entry never changes afterwards.
 
 use rules::migration::Phase;
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,11 @@ pub struct JournalLine {
     pub migration: String,
     /// The revision of the state that the same transaction wrote.
     pub line: u64,
-    /// The phase before.
+    /// The phase before the change.
     pub from: Phase,
-    /// The phase after.
+    /// The phase after the change.
     pub to: Phase,
-    /// The reason, for people.
+    /// The reason of the change, as text for operators.
     pub why: String,
     /// The time in seconds since 1970, by the store's clock.
     pub at: i64,

@@ -1,4 +1,4 @@
-//! How far a function lags behind in the stream of a table.
+//! The lag of a function behind the stream of a table.
 //!
 //! Item `*` / `LAG#<table>`: `seconds`, the lag, and `at`, the time of its measurement, in seconds
 //! since 1970. Functions write it while the lag is more than [`LAG_SECONDS_MAX`], and backfills wait for
@@ -27,8 +27,8 @@ impl Lag {
         format!("LAG#{table}")
     }
 
-    /// Returns whether a backfill has to wait at `now`, in seconds since 1970. An old measurement does
-    /// not count.
+    /// Returns whether a backfill must wait at `now`, in seconds since 1970. Ignores a measurement
+    /// that is too old.
     #[must_use]
     pub fn is_too_long(&self, now: u64) -> bool {
         self.seconds > LAG_SECONDS_MAX && self.at + LAG_FRESH_SECONDS >= now

@@ -1,10 +1,10 @@
 //! Migrations as a state machine over one table: a type for each entry of the control table, every move
 //! of a migration, and the switch of readers and writers.
 //!
-//! The command line and the workers communicate through this table. A verb writes what is to be done. A
-//! worker reads it from the table's stream and writes its progress. The fields of a type are the
-//! attributes of its item, so the types define the layout; `docs/formats/control.md` describes it for
-//! other readers. Nothing here reads or writes the table.
+//! The command line and the workers communicate through this table. A command writes the requested
+//! work. A worker reads it from the table's stream and writes its progress. The fields of a type
+//! are the attributes of its item, so the types define the layout; `docs/formats/control.md`
+//! describes it for other readers. This crate does not read or write the table.
 
 mod active;
 mod entry;

@@ -1,5 +1,5 @@
-//! Every move of a migration that its journal records: the phases in which it may begin, the phase that
-//! follows, and the changes of the state.
+//! Every move of a migration that its journal records. A move is a state transition: the phases in
+//! which it may begin, the phase that follows, and the changes of the state.
 //!
 //! A move is applied to the state that was read. One transaction writes the result with its journal
 //! line, on the condition that the state has not changed meanwhile. Only these moves change a phase.
@@ -15,14 +15,14 @@ use crate::verbs::{Verb, phases_of};
 /// A move of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// A command starts the migration, or takes over its start. From then on, steps of the previous
-    /// command are refused.
+    /// A command starts the migration, or takes over a start that another command began. Later
+    /// steps of the other command are then refused.
     Prepare {
         /// The name of the command.
         holder: String,
         /// The fingerprint of the plan.
         fingerprint: String,
-        /// Items per second that the backfill may read; 0 without a limit.
+        /// Items per second that the backfill may read; 0 for no limit.
         rate: u64,
     },
     /// Functions follow the streams, and the backfill begins.
@@ -40,35 +40,36 @@ pub enum Move {
     Verified(Verified),
     /// A comparison of the reverse direction has ended.
     VerifiedBack(Verified),
-    /// A command claims the migration for a switch, also from a command that has died.
+    /// A command claims the migration for a switch, even if a command that died still holds it.
     Claim {
-        /// Which switch.
+        /// The switch.
         switch: Switch,
         /// The name of the command.
         holder: String,
-        /// Whether the command may also claim a migration that no command holds.
+        /// Whether the command may also claim a migration that has no holder.
         is_first: bool,
     },
-    /// A switch is rolled back.
+    /// A switch is rolled back, and nothing is committed.
     RollBack(Switch),
-    /// A switch is committed: from now on it can only be finished.
+    /// A switch is committed. It cannot be rolled back any more, only finished.
     Commit {
-        /// Which switch.
+        /// The switch.
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// After a cut-over: the second after which records of the targets are applied.
+        /// After a cut-over: functions apply records of the targets that are later than this
+        /// second.
         back_since: Option<i64>,
         /// The wall-clock time, in seconds since 1970.
         switched_at: u64,
     },
     /// A committed switch is finished.
     Finish {
-        /// Which switch.
+        /// The switch.
         switch: Switch,
-        /// The number of drained shards; none if another command committed the switch.
+        /// The number of drained shards; `None` if another command committed the switch.
         shards: Option<usize>,
-        /// The epoch of the route.
+        /// The epoch of the route: its revision.
         epoch: u64,
     },
     /// Every item has been changed back in place.
@@ -77,12 +78,14 @@ pub enum Move {
         items: u64,
         /// The number of drained shards.
         shards: usize,
-        /// The epoch of the route.
+        /// The epoch of the route: its revision.
         epoch: u64,
     },
-    /// The way back of a migration between tables is closed.
+    /// A migration between tables stops applying changes of the targets to the sources, so it can
+    /// no longer be reverted.
     Close,
-    /// The way back of a migration in place is closed, or a purge is about to end.
+    /// A migration in place can no longer be reverted, or a purge is about to end. Contains the
+    /// result of a comparison, if there was one.
     CloseInPlace(Option<Verified>),
     /// The migration is completed.
     Complete,
@@ -90,7 +93,7 @@ pub enum Move {
     Abort {
         /// The kind of the migration.
         kind: Kind,
-        /// Whether its backfill touches items. Their marks are then left to remove.
+        /// Whether the backfill touches items; if so, marks must still be removed.
         touches: bool,
     },
 }
@@ -145,7 +148,7 @@ impl Move {
         state.phase = self.to().unwrap_or(state.phase);
         match self {
             Self::Prepare { holder, fingerprint, rate } => {
-                // A different plan under the same name changes nothing.
+                // A start with a different plan under the same name changes nothing.
                 if state.fingerprint.get_or_insert_with(|| fingerprint.clone()) == fingerprint {
                     (state.rate, state.holder) = (*rate, Some(holder.clone()));
                 }
@@ -182,7 +185,7 @@ impl Move {
         }
     }
 
-    /// Returns the reason for the journal, as text for people.
+    /// Returns the reason of the move for the journal, as text for operators.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
@@ -295,7 +298,8 @@ mod tests {
         assert_eq!(table, include_str!("../testdata/moves.txt"));
     }
 
-    /// Goal: a migration has a holder exactly as long as it is held.
+    /// Goal: a move that ends a command's hold removes the holder, and every other move to a new
+    /// phase keeps or sets it.
     #[test]
     fn a_holder_is_there_while_a_migration_is_held() {
         for (name, it) in moves() {

@@ -1,4 +1,4 @@
-//! The plan of a migration, as it was when the migration began.
+//! The plan of a migration, stored when the migration began.
 //!
 //! Item name / `PLAN`: `plan`, the plan as JSON. The fingerprint is computed from that text.
 

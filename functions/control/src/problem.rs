@@ -1,4 +1,4 @@
-//! Problems that workers found and that a person must solve.
+//! Problems that workers found and that an operator must solve.
 //!
 //! Item name / `PROBLEM#<kind>#<table>#<hash of the key>`: `table`, `key`, `reason`, and `at`, the
 //! time of the last report, in seconds since 1970. A comparison without a difference removes all earlier
@@ -20,7 +20,8 @@ pub enum ProblemKind {
     Foreign,
     /// DynamoDB rejects the item.
     Refused,
-    /// The parts do not form a document. The key is that of their partition.
+    /// The parts of a document do not form a document. The problem's key is the key of the parts'
+    /// partition.
     Unassembled,
 }
 
@@ -48,7 +49,7 @@ pub struct Problem {
     pub table: String,
     /// The key of the item as DynamoDB JSON.
     pub key: String,
-    /// The reason, for people.
+    /// The reason, as text for operators.
     pub reason: String,
     /// The time of the last report, in seconds since 1970; none if the worker did not know the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

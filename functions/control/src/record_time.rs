@@ -1,7 +1,8 @@
-//! The marker by which a command verifies that stream records show a later time than a fence.
+//! The marker with which a command checks the timestamps of stream records. A switch needs these
+//! timestamps to separate earlier changes from later ones.
 //!
-//! Item `*` / `RECORD_TIME`: `marker`, a name that each check replaces; `behind`, the largest number of
-//! seconds by which the record of a marker lagged behind the store's clock.
+//! Item `*` / `RECORD_TIME`: `marker`, a name that each check replaces; `behind`, the largest
+//! number of seconds by which the record of a marker lagged behind the store's clock.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Round trips: every entry is equal after it was written as an item and read.
+//! Round trips: an entry that is written as an item and read again is equal to the original.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use rules::migration::{Direction, Phase};
 use crate::task::Copied;
 use crate::*;
 
-/// Writes an entry as an item and reads it.
+/// Writes an entry as an item and reads it again.
 fn read_back<E: Entry>(entry: &E) -> E {
     let item: serde_dynamo::Item = serde_dynamo::to_item(entry).unwrap();
     serde_dynamo::from_item(item).unwrap()
@@ -174,7 +174,7 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(item.get("revision"), Some(&serde_dynamo::AttributeValue::N("3".to_owned())));
 }
 
-/// Goal: the event filter in `template.yaml` passes each task that a worker may take, and no other.
+/// Goal: the event filter in `template.yaml` passes exactly the tasks that a worker may lease.
 #[test]
 fn the_event_filter_sees_which_tasks_are_offered() {
     let passes = |task: &Task| {

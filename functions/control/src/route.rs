@@ -1,4 +1,4 @@
-//! The side that the application reads and writes.
+//! The route of a migration: the side (sources or targets) that the application reads and writes.
 //!
 //! Item name / `ROUTE`: `read` and `write` are `source` or `target`; `write` is `none` while writers are
 //! blocked. `revision` is the epoch, which increases with each change. The application reads this entry.
@@ -49,7 +49,7 @@ impl Route {
     /// The name of the entry.
     pub const NAME: &'static str = "ROUTE";
 
-    /// Returns the route of a migration that has no route in the table yet.
+    /// Returns the initial route, for a migration that has no route in the table yet.
     #[must_use]
     pub fn new(migration: &str) -> Self {
         let migration = migration.to_owned();

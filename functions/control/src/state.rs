@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, is_default, revised};
 
-/// The maximum age of a comparison. A stream keeps a record for 24 hours, so an older record may have
-/// been trimmed before a worker read it, and no drain would notice. Source: DynamoDB developer guide,
-/// "Change data capture for DynamoDB Streams".
+/// The maximum age of a comparison. A stream trims a record after 24 hours. If no worker read the
+/// record before, a drain does not notice; only a comparison does. Source: DynamoDB developer
+/// guide, "Change data capture for DynamoDB Streams".
 pub const COMPARISON_SECONDS: i64 = 23 * 3600;
 
 /// The state of a migration.
@@ -31,17 +31,17 @@ pub struct State {
     /// `reverting`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub holder: Option<String>,
-    /// The fingerprint of its plan.
+    /// The fingerprint of the migration's plan.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fingerprint: Option<String>,
-    /// The second after which records of the sources are applied.
+    /// Functions apply records of the sources that are later than this second.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: i64,
-    /// The second after which records of the targets are applied, after a cut-over. In place: that of
-    /// the run that changes items back.
+    /// After a cut-over, functions apply records of the targets that are later than this second. In
+    /// place: the same for the run that changes items back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_since: i64,
-    /// The number of items of each source when the backfill began, for the progress.
+    /// The item count of each source when the backfill began, to report the progress.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counted: Option<BTreeMap<String, u64>>,
     /// Whether the backfill is paused.
@@ -59,13 +59,13 @@ pub struct State {
     /// The time when the backfill had read every segment.
     #[serde(default, skip_serializing_if = "is_default")]
     pub copied_at: Option<i64>,
-    /// The time since which writers are blocked; none while they are not.
+    /// The time since which writers are blocked; `None` while they are not blocked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub held_at: Option<i64>,
     /// The time of the last switch, in seconds since 1970, by the clock of the store's responses.
     #[serde(default, skip_serializing_if = "is_default")]
     pub switched_at: Option<u64>,
-    /// Whether tombstones or marks are left to remove.
+    /// Whether tombstones or marks must still be removed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unswept: bool,
     /// The last comparison, until its result is recorded.
@@ -77,7 +77,7 @@ pub struct State {
     /// The number of differences that the last comparison of the reverse direction found.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_differences: Option<u64>,
-    /// The time up to which all writes to the targets are known to be applied to the sources.
+    /// All writes to the targets up to this time are known to be applied to the sources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_at: i64,
 }
@@ -85,9 +85,9 @@ pub struct State {
 /// A comparison whose result is not recorded yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comparing {
-    /// The number of its run of tasks.
+    /// The number of the comparison's run of tasks.
     pub run: u64,
-    /// The time when it began; none if no other command may resume it.
+    /// The time when the comparison began; `None` if no other command may resume it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: Option<i64>,
 }
@@ -95,7 +95,7 @@ pub struct Comparing {
 /// The result of a comparison for a cut-over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
-    /// The number of its run of tasks.
+    /// The number of the comparison's run of tasks.
     pub run: u64,
     /// The number of differences.
     pub differences: u64,
@@ -123,7 +123,7 @@ impl State {
         self.paused && matches!(self.phase, Phase::Preparing | Phase::Copying)
     }
 
-    /// Returns the time when the last comparison for a cut-over began; 0 without one.
+    /// Returns the time when the last comparison for a cut-over began; 0 if there was none.
     #[must_use]
     pub fn verified_at(&self) -> i64 {
         self.verified.map_or(0, |verified| verified.at)
@@ -141,7 +141,7 @@ impl State {
         self.back_since.max(self.back_at)
     }
 
-    /// Returns the second after which records of a direction are applied.
+    /// Returns the second after which functions apply records of a direction.
     #[must_use]
     pub fn since_of(&self, direction: Direction) -> i64 {
         match direction {
@@ -155,20 +155,21 @@ impl State {
         self.comparing = Some(Comparing { run, since });
     }
 
-    /// Records that the result of a comparison is known. A later comparison stays recorded.
+    /// Removes the running comparison, because its result is known. A comparison of a later run
+    /// stays.
     pub fn end_comparison(&mut self, run: u64) {
         self.comparing = self.comparing.filter(|comparing| comparing.run > run);
     }
 
     /// Returns whether a later run replaces this one. The result of a replaced run is void, and a
-    /// replaced run must not repair. Nothing replaces the backfill.
+    /// replaced run must not repair. The backfill is never replaced.
     #[must_use]
     pub fn replaces(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN && self.run > run
     }
 
-    /// Returns whether no command waits for this run any more, because the migration has ended. After a
-    /// revert, marks may be left to remove.
+    /// Returns whether the migration has ended, so that no command waits for this run any more. A
+    /// reverted migration counts as ended only when its marks are removed.
     #[must_use]
     pub fn is_past(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN

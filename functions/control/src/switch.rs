@@ -1,12 +1,12 @@
-//! The cut-over and the revert: one switch with a direction, as a state machine.
+//! The cut-over and the revert: one switch with two directions, as a state machine.
 //!
-//! The switch blocks writers, drains what they wrote, commits with one write, and opens the route to the
-//! other side. A failure before the commit rolls back, and writers continue where they were. After the
-//! commit the switch can only be finished, by running the verb again. If the commit gets no response,
-//! the roll-back finds out whether it was written.
+//! The switch blocks writers, drains what they wrote, commits with one write, and opens the route
+//! to the other side. A failure before the commit causes a roll-back, and writers continue on their
+//! old side. After the commit the switch can only be finished, by running the command again. If the
+//! commit gets no response, the roll-back finds out whether the commit was written.
 //!
-//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that follows.
-//! Nothing here reads, writes or waits.
+//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that
+//! follows. This module does not read, write or wait.
 
 use rules::migration::{Direction, Phase};
 
@@ -21,16 +21,16 @@ pub struct Switch(Direction);
 pub struct Known {
     /// The phase of the migration.
     pub phase: Phase,
-    /// Whether to check that functions follow the streams that the way back needs.
+    /// Whether to check that functions follow the streams that the reverse direction needs.
     pub asks_followers: bool,
 }
 
 /// A step of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Check that functions follow the streams that the way back needs.
+    /// Check that functions follow the streams that the reverse direction needs.
     FindFollowers,
-    /// Check that every document of a split can be assembled for the way back.
+    /// Check that every document that was split can be assembled again, as the revert requires.
     CheckDocuments,
     /// Check that no comparison is running, and that the result of the last one is known.
     CheckComparison,
@@ -39,10 +39,10 @@ pub enum Step {
     /// Check that the store's record times can separate the changes before the switch from those after
     /// it.
     CheckRecordTimes,
-    /// Claim the migration, also from a command that has died.
+    /// Claim the migration, even if a command that died still holds it.
     Claim,
-    /// Set the direction that functions follow before the switch. A command that died may have reversed
-    /// it.
+    /// Set the direction that functions follow before the switch, because a command that died may
+    /// have changed it.
     Follow,
     /// Repeat the checks whose result may have changed.
     CheckAgain,
@@ -50,7 +50,7 @@ pub enum Step {
     BlockWriters,
     /// Prove that every record is applied.
     Drain,
-    /// Check again that every document can be assembled. Workers have tried all of them by now.
+    /// Check again that every document can be assembled. Workers have tried all documents by now.
     CheckDocumentsAgain,
     /// Make functions follow the other direction.
     Turn,
@@ -77,7 +77,7 @@ pub enum Outcome {
     TimedOut,
     /// The step failed, its result is unknown, or a person interrupted the command.
     Failed,
-    /// Only of a roll-back: the commit had been written although no response arrived.
+    /// Only for a roll-back: the commit was written, although its response did not arrive.
     Committed,
 }
 
@@ -86,26 +86,26 @@ pub enum Outcome {
 pub enum End {
     /// Readers and writers use the other side.
     Switched,
-    /// A check failed; everything is as it was.
+    /// A check failed; the switch changed nothing, or was rolled back.
     Refused,
-    /// A step took too long; everything is as it was.
+    /// A step took too long; the switch changed nothing, or was rolled back.
     TimedOut,
-    /// A step failed; everything is as it was.
+    /// A step failed; the switch changed nothing, or was rolled back.
     Failed,
     /// A step failed, and the roll-back failed too: writers may be blocked.
     Stuck,
     /// The switch is committed but not finished: writers may be blocked until the verb runs again.
     Unfinished,
-    /// Readers and writers use the other side, but tombstones or marks are left to remove.
+    /// Readers and writers use the other side, but tombstones or marks must still be removed.
     Unswept,
 }
 
-/// The continuation after a step.
+/// What follows a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A step.
+    /// The next step.
     Do(Step),
-    /// The end.
+    /// The end of the switch.
     End(End),
 }
 
@@ -114,9 +114,9 @@ pub enum Next {
 pub struct Cause(Option<Outcome>);
 
 impl Switch {
-    /// To the targets.
+    /// The switch to the targets.
     pub const CUTOVER: Self = Self(Direction::Forward);
-    /// Back to the sources.
+    /// The switch back to the sources.
     pub const REVERT: Self = Self(Direction::Reverse);
 
     /// Returns the direction of the migration before the switch.
@@ -125,7 +125,7 @@ impl Switch {
         self.0
     }
 
-    /// Returns the verb, for people.
+    /// Returns the verb of the command, as text for operators.
     #[must_use]
     pub fn verb(self) -> &'static str {
         match self.0 {
@@ -143,7 +143,7 @@ impl Switch {
         }
     }
 
-    /// Returns the phase in which a command holds the migration and nothing is committed.
+    /// Returns the phase in which a command performs the switch and has not committed it.
     #[must_use]
     pub fn held(self) -> Phase {
         match self.0 {
@@ -152,7 +152,7 @@ impl Switch {
         }
     }
 
-    /// Returns the phase in which the switch is committed and not finished.
+    /// Returns the phase in which the switch is committed but not finished.
     #[must_use]
     pub fn committed(self) -> Phase {
         match self.0 {
@@ -202,7 +202,7 @@ impl Switch {
         }
     }
 
-    /// Returns what follows a step with this outcome. `cause` keeps the cause of a roll-back.
+    /// Returns what follows a step with this outcome. Stores the cause of a roll-back in `cause`.
     pub fn next(self, known: Known, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);
@@ -244,8 +244,8 @@ impl Switch {
         })
     }
 
-    /// Returns the step after [`Step::FindFollowers`]. A command that takes over skips the checks whose
-    /// result it cannot change any more.
+    /// Returns the step after [`Step::FindFollowers`]. A command that takes over a switch skips the
+    /// comparison and the catch-up, because the first command passed them.
     fn after_followers(self, known: Known) -> Step {
         if known.phase == self.before() { Step::CheckComparison } else { Step::CheckRecordTimes }
     }
@@ -259,7 +259,7 @@ impl Switch {
     }
 }
 
-/// Returns the result of a switch that left no changes.
+/// Returns the end of a switch that failed without leaving changes.
 fn ended(outcome: Outcome) -> End {
     match outcome {
         Outcome::Refused => End::Refused,

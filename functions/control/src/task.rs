@@ -1,4 +1,4 @@
-//! One segment of one table to work on.
+//! A task: the work on one segment of one table.
 //!
 //! Item name / `TASK#<run>#<work>#<table>#<segment>`. Its stream record wakes a worker: the function's
 //! event filter passes records in which `done` is false and both `owner` and `aside` are absent. Tasks
@@ -72,13 +72,13 @@ pub struct Task {
     /// The revision of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// The number of its run; [`BACKFILL_RUN`] is the backfill. The number is part of the stamps of its
-    /// repairs.
+    /// The number of the task's run; [`BACKFILL_RUN`] is the backfill. A repair has this number in
+    /// its stamp.
     #[serde(default)]
     pub run: u64,
-    /// What it does.
+    /// The kind of work.
     pub work: Work,
-    /// The table that it reads.
+    /// The table that the task reads.
     pub table: String,
     /// The direction of the migration.
     pub direction: Direction,
@@ -93,8 +93,8 @@ pub struct Task {
     pub repairs: bool,
     /// Whether the task is finished.
     pub done: bool,
-    /// Whether a finished task was not worked to its end: a switch came before its repair, a later run
-    /// replaced it, or the migration ended.
+    /// Whether the task was marked as done before its work was complete: a switch came before its
+    /// repair, a later run replaced it, or the migration ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub superseded: bool,
     /// The key, as DynamoDB JSON, after which the scan continues; none at the beginning.
@@ -106,7 +106,8 @@ pub struct Task {
     /// The end of the lease, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "is_default")]
     pub leased_until: u64,
-    /// The number of items per second that its worker may read; none if the migration has no rate.
+    /// The number of items per second that the task's worker may read; `None` if the migration has
+    /// no rate.
     #[serde(default, skip_serializing_if = "is_default")]
     pub share: Option<u64>,
     /// The counts so far, by name.
@@ -115,7 +116,8 @@ pub struct Task {
     /// Samples of the counted items, for people.
     #[serde(default, skip_serializing_if = "is_default")]
     pub samples: Vec<String>,
-    /// The maximum number of items of a page, after a page was too large for an invocation.
+    /// The maximum number of items in the next page. Set after a page was too large for one
+    /// invocation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub page: Option<u32>,
     /// The reason why the last attempt failed.
@@ -124,10 +126,10 @@ pub struct Task {
     /// The number of consecutive failed attempts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: u64,
-    /// Whether workers leave the task alone until a person resumes the migration.
+    /// Whether workers skip the task until an operator resumes the migration.
     #[serde(default, skip_serializing_if = "is_default")]
     pub aside: bool,
-    /// How far a touch was copied before an abort restarted it to remove marks.
+    /// The progress of a touch before an abort restarted the task to remove marks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub clears: Option<Copied>,
 }
@@ -135,7 +137,7 @@ pub struct Task {
 /// The progress of a touch when it was restarted to remove marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Whether it was copied to its end.
+    /// Whether the touch had read the segment to its end.
     pub done: bool,
     /// The counts at that time, by name.
     #[serde(default)]
@@ -176,7 +178,7 @@ impl Task {
         }
     }
 
-    /// Returns the prefix of the names of a run's tasks.
+    /// Returns the prefix of the names of all tasks of a run.
     #[must_use]
     pub fn prefix_of(run: u64) -> String {
         format!("{}{run}#", Self::PREFIX)
@@ -200,15 +202,16 @@ impl Task {
         self.is_leased(now_ms) && self.owner.as_deref() != Some(worker)
     }
 
-    /// Returns whether the stream record of an earlier revision needs no work: the task is done, or a
-    /// later revision is free and has its own record. If the later revision is leased, its worker may
-    /// have died, and only the earlier record is redelivered.
+    /// Returns whether the stream record with the earlier revision `offered` needs no work: the
+    /// task is done, or a later revision is free and has its own record. A later revision that is
+    /// leased does not count. Its worker may have died, and then only the earlier record is
+    /// redelivered.
     #[must_use]
     pub fn outdates(&self, offered: &Self) -> bool {
         self.done || (self.revision > offered.revision && self.owner.is_none())
     }
 
-    /// Returns whether a worker may take the task: it is open, not leased and not set aside.
+    /// Returns whether a worker may lease the task: it is open, not leased and not set aside.
     #[must_use]
     pub fn is_offered(&self) -> bool {
         !self.done && !self.aside && self.owner.is_none()
@@ -238,13 +241,14 @@ impl Task {
         (self.owner, self.leased_until, self.share) = (None, 0, None);
     }
 
-    /// Marks the task as done without its work.
+    /// Marks the task as done although its work is not complete.
     pub fn supersede(&mut self) {
         self.release();
         (self.done, self.superseded) = (true, true);
     }
 
-    /// Records a failed attempt. `page` limits the next page. With `set_aside`, a person must act first.
+    /// Records a failed attempt. `page` limits the next page. With `set_aside`, workers skip the
+    /// task until an operator resumes the migration.
     pub fn fail(&mut self, reason: &str, page: Option<u32>, set_aside: bool) {
         self.release();
         self.failing = Some(reason.chars().take(REASON_CHARACTERS_MAX).collect());
@@ -272,8 +276,8 @@ impl Task {
         self.samples.truncate(SAMPLES_MAX);
     }
 
-    /// Restarts the segment to remove the marks of an aborted touch. Returns whether this was the first
-    /// restart. The counts of the copy are kept, because the copy is not undone.
+    /// Restarts the segment to remove the marks of an aborted touch. Returns whether this was the
+    /// first restart. Keeps the counts of the touch, because the restart does not undo it.
     pub fn restart_to_clear(&mut self) -> bool {
         if self.clears.is_some() {
             return false;
@@ -285,13 +289,13 @@ impl Task {
         true
     }
 
-    /// Returns whether the segment was copied to its end.
+    /// Returns whether the segment was read to its end, not counting a restart to remove marks.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.clears.as_ref().map_or(self.done, |copied| copied.done)
     }
 
-    /// Returns the counts of the copy.
+    /// Returns the counts of the task, not counting a restart to remove marks.
     #[must_use]
     pub fn copied_counts(&self) -> &BTreeMap<String, u64> {
         self.clears.as_ref().map_or(&self.counts, |copied| &copied.counts)

@@ -1,22 +1,23 @@
-//! The location of a tombstone, so that a later clean-up finds it.
+//! The location of a tombstone, stored so that a later clean-up finds the tombstone.
 //!
-//! Item name`/tombstones/<00 to 15>` / `TOMBSTONE#<table>#<hash of the key>`: `table`, `key`, and `at`,
-//! the stamp of the tombstone. The note is written before its tombstone and removed with it. A note
-//! without a tombstone has no effect.
+//! Item name`/tombstones/<00 to 15>` / `TOMBSTONE#<table>#<hash of the key>`: `table`, `key`, and
+//! `at`, the stamp of the tombstone. The entry is written before its tombstone and removed with it.
+//! An entry without a tombstone has no effect.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::entry::Entry;
 
-/// The number of partitions over which the notes of a migration are spread, because DynamoDB accepts
-/// 1,000 writes per second on one. Source: DynamoDB developer guide, "Burst and adaptive capacity".
+/// The number of partitions over which these entries of a migration are spread, because DynamoDB
+/// accepts 1,000 writes per second on one partition. Source: DynamoDB developer guide, "Burst and
+/// adaptive capacity".
 const PARTITIONS: u32 = 16;
 
-/// A note of one tombstone's location.
+/// The location of one tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// The partition key of the note, which [`tombstone_partitions`] lists.
+    /// The partition key of the entry, one of [`tombstone_partitions`].
     pub migration: String,
     /// The table of the tombstone.
     pub table: String,
@@ -27,10 +28,10 @@ pub struct Tombstone {
 }
 
 impl Tombstone {
-    /// The prefix of the names of notes.
+    /// The prefix of the names of these entries.
     pub const PREFIX: &'static str = "TOMBSTONE#";
 
-    /// Returns the note of a tombstone. `key` is DynamoDB JSON.
+    /// Returns the entry for a tombstone. `key` is DynamoDB JSON.
     #[must_use]
     pub fn new(migration: &str, table: &str, key: &str, stamp: &str) -> Self {
         let partition = u32::try_from(hash_of(key) % u128::from(PARTITIONS)).unwrap_or(0);
@@ -53,7 +54,7 @@ impl Entry for Tombstone {
     }
 }
 
-/// Returns the partition keys of all notes of a migration.
+/// Returns the partition keys of all these entries of a migration.
 pub fn tombstone_partitions(migration: &str) -> impl ExactSizeIterator<Item = String> {
     let migration = migration.to_owned();
     (0..PARTITIONS as usize)

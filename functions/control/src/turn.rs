@@ -1,7 +1,7 @@
 //! What a worker does with a task whose stream record it received, depending on the state of the
 //! migration.
 //!
-//! Leases and the lag of streams are not considered here.
+//! This module does not consider leases and the lag of streams.
 
 use rules::migration::Phase;
 
@@ -15,16 +15,16 @@ pub enum Turn {
     Work,
     /// Remove the marks of a touch that was aborted.
     Clear,
-    /// Check again later: a switch is in progress and may be rolled back, and no repair may run during
-    /// it.
+    /// Check again later. A switch is in progress and may be rolled back, and no repair may run
+    /// during the switch.
     Later,
-    /// Do nothing. A later record of the task will come, or there is no migration.
+    /// Do nothing: a later record of the task will arrive, or the migration does not exist.
     Ignore,
-    /// Mark the task as superseded, because the items that it would repair belong to the writers now. An
-    /// open task would block the command that waits for the comparison.
+    /// Mark the task as superseded, because writers now own the items that it would repair. An open
+    /// task would block the command that waits for the comparison.
     End,
-    /// Mark the task as superseded unless another worker leases it. That worker may be repairing, and a
-    /// switch waits for it.
+    /// Mark the task as superseded unless another worker leases it. That worker may be repairing,
+    /// and a switch waits for its repair.
     EndWhenFree,
 }
 
@@ -35,7 +35,7 @@ impl State {
         if self.replaces(task.run) || self.is_past(task.run) {
             return Turn::EndWhenFree;
         }
-        // After the switch, a repair would overwrite what writers have written since with older values.
+        // After a switch, a repair would overwrite newer values of the writers with older ones.
         if task.repairs && !self.phase.may_repair(task.direction) {
             return match self.phase {
                 Phase::None => Turn::Ignore,
@@ -43,8 +43,8 @@ impl State {
                 _ => Turn::Later,
             };
         }
-        // A pause stops only the backfill: a person waits for comparisons and for the end of a
-        // migration. A resume writes every task, so that each has a new record.
+        // A pause stops only the backfill, because a person waits for comparisons and for the end
+        // of a migration. `resume` writes every task again, so each task gets a new stream record.
         match self.stopped {
             true if task.work == Work::Touch => Turn::Clear,
             false if !self.paused || !task.is_backfill() => Turn::Work,

@@ -1,8 +1,9 @@
-//! What each verb of `weir migrate` does in each phase, as one table. A refusal says why, and which
-//! command helps.
+//! What each verb of `weir migrate` does in each phase, as one table. A refusal contains the reason
+//! and the command that helps.
 //!
-//! A command first decides by this table from what it has read. The transaction that changes the phase
-//! is conditional on the same phases, so that only one of two concurrent commands succeeds.
+//! A command first looks up its verb and the phase that it read in this table. The transaction that
+//! changes the phase is conditional on the same phases, so only one of two concurrent commands
+//! succeeds.
 
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
@@ -24,7 +25,7 @@ pub enum Verb {
     Cutover,
     /// Switches readers and writers back to the sources.
     Revert,
-    /// Closes the way back and ends the migration.
+    /// Ends the migration after the cut-over, so that it can no longer be reverted.
     Complete,
     /// Ends the migration before the cut-over.
     Abort,
@@ -35,7 +36,7 @@ pub enum Verb {
 pub enum Answer {
     /// The verb is carried out.
     Go,
-    /// Another command has begun it and not finished it; this command takes over.
+    /// Another command began the verb and did not finish it; this command takes over.
     GoOn,
     /// The verb is already done. Its last step is repeated, because the command that did it may have
     /// died before that step.
@@ -110,7 +111,8 @@ fn pause(phase: Phase) -> Cell {
     }
 }
 
-/// Returns the answer to `resume` and `throttle`. After the end, workers may still have marks to remove.
+/// Returns the answer to `resume` and `throttle`. Both are allowed after an abort or a revert,
+/// because workers may still have marks to remove.
 fn adjust(phase: Phase) -> Cell {
     match phase {
         Phase::None => Err(NOT_BEGUN),
@@ -119,7 +121,7 @@ fn adjust(phase: Phase) -> Cell {
     }
 }
 
-/// Returns the answer to `verify`. After a cut-over, the reverse direction is compared.
+/// Returns the answer to `verify`. After a cut-over, `verify` compares the reverse direction.
 fn verify(kind: Kind, phase: Phase) -> Cell {
     match phase {
         Phase::Tailing | Phase::Ready => Ok(Answer::Go),
@@ -230,7 +232,7 @@ pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
     Phase::ALL.into_iter().filter(is_carried_out).collect()
 }
 
-/// Returns what an abort leaves in the tables, for people.
+/// Returns what an abort leaves in the tables, as text for operators.
 #[must_use]
 pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {

@@ -1,11 +1,10 @@
 //! Measures archived records per second and core, from the text of Lambda's events to Parquet
 //! files.
 //!
-//! Batches of TTL deletes go through the frame of the function `archive`. Its object store is a
-//! folder, so no network is measured; everything else is the function's own code. `--declared`
-//! gives every attribute a declared column, `--discover` discovers the columns. `--write FILE`
-//! writes the batches, one per line, so that other programs can be measured with the same input:
-//! `docs/development/benchmarks.md`.
+//! Batches of TTL deletes are processed by the code of the function `archive`. Its object store is
+//! a folder, so no network is measured. `--declared` declares a column for every attribute,
+//! `--discover` discovers the columns. `--write FILE` writes the batches, one per line, to measure
+//! other programs with the same input: see `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,
@@ -34,7 +33,7 @@ use processor::object_store::{ObjectEntry, ObjectStore, Page, PutOutcome};
 use processor::quarantine::Quarantine;
 use rules::archive::{Archive, parse_columns};
 
-/// Default number of records per batch: the maximum of an event source mapping.
+/// Default number of records per batch: the maximum that an event source mapping delivers.
 const BATCH: u64 = 10_000;
 /// Upper bound of a record's text in bytes, used to reserve memory for a batch.
 const RECORD_BYTES: u64 = 1_100;

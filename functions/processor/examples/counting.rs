@@ -1,9 +1,9 @@
 //! Measures votes per second and core, from the text of stream records to the items of the totals.
 //!
-//! Decodes batches of 10,000 records as Lambda delivers them, decides, folds, joins them into the
-//! totals and decodes each total item again, as the function `counters` does between two requests.
-//! Nothing is sent over the network. `--write FILE` writes the batches, so that other programs can
-//! be measured with the same input: `docs/development/benchmarks.md`.
+//! Processes batches of 10,000 records as the function `counters` does between two requests. It
+//! decodes the records as Lambda delivers them, decides, folds, joins the slots into the totals,
+//! and decodes each total item again. Nothing is sent over the network. `--write FILE` writes the
+//! batches, to measure other programs with the same input: see `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use std::io::Write as _;
 
 use model::Item;
 use model::stream_record::lambda_record_from_str;
-// Links the crate, which sets the functions' allocator.
+// Links the crate, because it sets the allocator of the functions.
 use processor as _;
 use rules::counters::{Counters, Total};
 use rules::{Found, Rule, fold};

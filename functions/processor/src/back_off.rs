@@ -1,4 +1,4 @@
-//! Back-off: how often and for how long an operation is retried within one invocation.
+//! Back-off: how often an operation is retried within one invocation, and how long it waits.
 //!
 //! The module does not know the operation. Waits have full jitter, so that writers that collided do
 //! not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
@@ -10,10 +10,11 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 
-/// Time of an invocation that is reserved for its report: at most this, and at most a quarter.
+/// Upper bound of the time that an invocation reserves for its report. At most a quarter of the
+/// invocation is reserved.
 const REPORT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The time at which an invocation must have stopped working.
+/// The time at which an invocation must stop working.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     begun: Instant,
@@ -28,13 +29,13 @@ impl Deadline {
         Self { begun, end: begun + (remaining - REPORT_TIME_MAX.min(remaining / 4)) }
     }
 
-    /// Returns the middle between now and this deadline.
+    /// Returns the deadline in the middle between now and this deadline.
     #[must_use]
     pub fn half_way(self) -> Self {
         self.part_way(50)
     }
 
-    /// Returns the time after `percent` percent of the time that is left.
+    /// Returns the deadline after `percent` percent of the remaining time.
     #[must_use]
     pub fn part_way(self, percent: u32) -> Self {
         let now = Instant::now();
@@ -48,14 +49,14 @@ impl Deadline {
         Instant::now() >= self.end
     }
 
-    /// Returns the time that is left; zero once the deadline has passed.
+    /// Returns the remaining time; zero once the deadline has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
     /// Returns whether `most` is left for work that must not be interrupted. In an invocation
-    /// shorter than twice that, returns whether half of the invocation is left.
+    /// shorter than twice `most`, returns whether half of the invocation is left.
     #[must_use]
     pub fn has_time_for(self, most: Duration) -> bool {
         self.remaining() >= most.min(self.end.saturating_duration_since(self.begun) / 2)
@@ -64,8 +65,9 @@ impl Deadline {
     /// Runs `work` until the deadline.
     ///
     /// # Errors
-    /// The work's failure, or a retry if it did not finish in time. Interrupted work must be
-    /// idempotent: running it again repairs what it left. After the deadline no work is started.
+    /// Returns the work's failure, or a retry if the work did not finish in time. After the
+    /// deadline no work is started. Interrupted work must be idempotent: running it again repairs
+    /// what it left incomplete.
     pub async fn limit<T>(
         self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -80,7 +82,7 @@ impl Deadline {
 
 #[cfg(test)]
 impl Deadline {
-    /// Returns the deadline of work that had `all` in total, of which `left` is left.
+    /// Returns the deadline of an invocation that had `all` time in total, of which `left` remains.
     pub(crate) fn late(all: Duration, left: Duration) -> Self {
         let end = Instant::now() + left;
         Self { begun: end.checked_sub(all).unwrap_or(end), end }
@@ -92,15 +94,16 @@ impl Deadline {
 pub struct RetryPolicy {
     /// Attempts in total, including the first.
     pub attempts_max: u32,
-    /// Longest wait before the second attempt; doubles from attempt to attempt.
+    /// Upper bound of the wait before the second attempt. It doubles from attempt to attempt.
     pub delay_base: Duration,
     /// Upper bound of every wait.
     pub delay_max: Duration,
 }
 
 impl RetryPolicy {
-    /// For operations that other writers or throttling may block: at most about 12 s of waits. With
-    /// 16 attempts, 16 writers of one target can each win once before any of them fails.
+    /// The policy for operations that other writers or throttling may delay: at most about 12 s of
+    /// waits. With 16 attempts, 16 concurrent writers of one target all succeed even if only one of
+    /// them succeeds at a time.
     pub const CONTENDED: Self = Self {
         attempts_max: 16,
         delay_base: Duration::from_millis(20),
@@ -114,7 +117,7 @@ impl RetryPolicy {
     }
 }
 
-/// The attempts of one operation: those made, and those left.
+/// The attempts of one operation: the number made, and the policy that limits them.
 #[derive(Clone, Debug)]
 pub struct Attempts {
     policy: RetryPolicy,
@@ -123,8 +126,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Waits until the next attempt may begin; the first begins at once. Returns `false` when none
-    /// is left.
+    /// Waits until the next attempt may begin. The first one begins immediately. Returns `false`
+    /// when no attempt is left.
     pub async fn next(&mut self) -> bool {
         if self.made >= self.policy.attempts_max {
             return false;
@@ -145,24 +148,24 @@ impl Attempts {
         self.made
     }
 
-    /// Resets the count, because the operation made progress.
+    /// Resets the number of attempts, because the operation made progress.
     pub fn restart(&mut self) {
         self.made = 0;
     }
 
-    /// Allows one attempt more than were made, and keeps the length of the waits: there is no
-    /// error, only no capacity yet. The caller must have a deadline, because this removes the
-    /// bound.
+    /// Allows another attempt without shortening the waits. For operations that lack capacity but
+    /// do not fail otherwise. The caller must have a deadline, because this call removes the bound
+    /// of attempts.
     pub fn allow_one_more(&mut self) {
         self.made = self.made.min(self.policy.attempts_max.saturating_sub(1));
     }
 
     fn jittered_delay(&mut self) -> Duration {
-        // Doubling 20 times reaches any sensible maximum.
+        // The limit prevents an overflow: 20 doublings exceed any sensible maximum.
         let doublings = self.made.saturating_sub(2).min(20);
         let longest = self.policy.delay_base.saturating_mul(1 << doublings);
         let longest = longest.min(self.policy.delay_max);
-        // A step of a linear congruential generator (Knuth's MMIX constants).
+        // One step of a linear congruential generator with the constants of Knuth's MMIX.
         self.random = self
             .random
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -217,7 +220,7 @@ mod tests {
         let endless = deadline.limit(std::future::pending::<Result<(), Failure>>()).await;
         assert!(matches!(endless, Err(Failure::Retry(_))));
         assert!(deadline.is_over());
-        // After the deadline no work is started, not even work that would finish at once.
+        // After the deadline no work is started, even if it would finish immediately.
         assert!(matches!(deadline.limit(async { Ok(7) }).await, Err(Failure::Retry(_))));
         assert_eq!(Deadline::after(Duration::from_secs(60)).limit(async { Ok(7) }).await, Ok(7));
     }

@@ -1,8 +1,8 @@
 //! The events that Lambda delivers to a function, and the responses, as JSON.
 //!
-//! Each record is decoded on its own when it is needed, so one that cannot be decoded does not
-//! affect the others. The module does not interpret records. Source: AWS Lambda guide, `with-ddb`,
-//! `services-ddb-batchfailurereporting`.
+//! Each record is decoded separately, when it is needed. So a record that cannot be decoded does
+//! not affect the others. The module does not interpret records. Source: AWS Lambda guide,
+//! `with-ddb`, `services-ddb-batchfailurereporting`.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 pub enum Event<'p> {
     /// A batch of stream records, in order.
     Batch(Vec<Delivered<'p>>),
-    /// Anything without `Records`, such as the event of a schedule.
+    /// An event without `Records`, such as the event of a schedule.
     Other,
 }
 
@@ -29,7 +29,8 @@ pub enum Event<'p> {
 pub struct Delivered<'p> {
     /// The record's JSON, unchanged.
     pub raw: &'p str,
-    /// Boxed, because most functions never keep the decoded form of most records.
+    /// The decoded form, if it was kept. It is boxed, because most functions do not keep it for
+    /// most records.
     kept: OnceLock<Box<Result<LambdaRecord, RecordError>>>,
 }
 
@@ -61,8 +62,8 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })
 }
 
-/// Decodes an event and calls `look` for each record of a batch with its position, in one pass over
-/// the text; `decode` followed by such calls needs two. Returns the event and what `look`
+/// Decodes an event, and calls `look` for each record of a batch with its position. Reads the text
+/// once, which `decode` followed by such calls reads twice. Returns the event and what `look`
 /// accumulated.
 ///
 /// # Errors
@@ -83,7 +84,7 @@ pub fn decode_and_look<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // The fast path failed on an unusual event, so what it accumulated is not used.
+    // An unusual event cannot be read in one pass. What `look` accumulated until then is dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {
@@ -98,15 +99,15 @@ impl<'p> Delivered<'p> {
         Self { raw, kept: OnceLock::new() }
     }
 
-    /// Returns the decoded record, or why it cannot be decoded. Decodes once; the result lives as
-    /// long as the batch.
+    /// Returns the decoded record, or why it cannot be decoded. Decodes the record once and keeps
+    /// the result as long as the batch.
     pub fn record(&self) -> &Result<LambdaRecord, RecordError> {
         self.kept.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
-    /// Calls `look` with the decoded record. Unless the record was kept, the decoded form lives
-    /// only during this call and borrows from the text: 10,000 decoded records take several times
-    /// the memory of their text.
+    /// Calls `look` with the decoded record. Unless the record was kept, its decoded form exists
+    /// only during this call and borrows from the text, because 10,000 decoded records take several
+    /// times the memory of their text.
     pub fn look<T>(&self, look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T) -> T {
         if self.kept.get().is_none()
             && let Some(view) = RecordView::read(self.raw)
@@ -130,7 +131,8 @@ impl<'p> Delivered<'p> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
-    /// The first record to deliver again, with all records after it; at most one.
+    /// The first record to deliver again, with all records after it. The list has at most one
+    /// entry.
     pub batch_item_failures: Vec<BatchItemFailure>,
 }
 
@@ -138,7 +140,7 @@ pub struct BatchResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchItemFailure {
-    /// Its sequence number.
+    /// The sequence number of the record.
     pub item_identifier: String,
 }
 
@@ -178,7 +180,7 @@ mod tests {
             )
         };
         let records = format!("[{},7,{}]", record("a"), record("b"));
-        // The last event has two members `Records`, of which the last one counts.
+        // The last event has two members `Records`; the last of them counts.
         for payload in [
             format!(r#"{{"Records":{records}}}"#),
             format!(r#"{{"Rec\u006frds":{records}}}"#),

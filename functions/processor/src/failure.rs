@@ -1,6 +1,6 @@
-//! Failures, named by how the caller must react.
+//! Failures, classified by how the caller must react.
 //!
-//! A record that no retry can help is not a failure but a `rules::Refusal`.
+//! A record that fails in every retry is not a `Failure` but a `rules::Refusal`.
 
 use lambda_runtime::Diagnostic;
 use thiserror::Error;
@@ -11,14 +11,14 @@ pub enum Failure {
     /// Temporary: the records are delivered again.
     #[error("{0}")]
     Retry(String),
-    /// The deployment is wrong: the invocation fails, so that the error metric shows it. The
-    /// records are delivered again as well.
+    /// The deployment is wrong. The invocation fails, so the error metric shows it, and the records
+    /// are delivered again.
     #[error("{0}")]
     Fatal(String),
 }
 
 impl Failure {
-    /// Returns the same failure, with the name of what it happened to in front.
+    /// Returns the same failure with the name of the affected object as a prefix.
     #[must_use]
     pub fn within(self, what: &str) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! The functions as Lambda runs them: start-up, one invocation, the log.
+//! The functions as Lambda runs them: start-up, invocations, the log.
 //!
 //! A function that cannot start logs the reason and exits with 1 before it asks for its first
 //! event, so that Lambda reports a failed initialization. The frame processes the batches.
@@ -48,14 +48,14 @@ use crate::settings::{
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
 
-/// Attempts of the SDK for one request; it retries throttled and interrupted requests. Further
-/// retries are this crate's decision, because they depend on the invocation's deadline.
+/// Attempts of the SDK for one request. The SDK retries throttled and interrupted requests. This
+/// crate decides about further retries, because they depend on the invocation's deadline.
 const SDK_ATTEMPTS: u32 = 3;
-/// Longest wait of the SDK between two attempts.
+/// Upper bound of the SDK's wait between two attempts.
 const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// Time-out of one attempt. The largest requests, 16 MB, take about a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time that the SDK takes for one request, including its retries.
+/// Upper bound of the time that the SDK takes for one request, including its retries.
 pub(crate) const ANSWER_TIME_MAX: Duration =
     REQUEST_TIMEOUT.saturating_add(SDK_BACK_OFF_MAX).saturating_mul(SDK_ATTEMPTS);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -65,30 +65,30 @@ type FanOutFunction = Frame<FanOut, Copies<DynamoDbCopies>, S3ObjectStore>;
 type VersionsFunction = Frame<Versions, Histories<DynamoDbHistories>, S3ObjectStore>;
 type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 
-/// The response of `counters`: to a batch as Lambda specifies it, to a schedule the
+/// The response of `counters`: to a batch in the form that Lambda specifies, to any other event the
 /// reconciliation's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CountersResponse {
-    /// To a batch.
+    /// The response to a batch.
     Batch(BatchResponse),
-    /// To any other event.
+    /// The response to any other event.
     Reconciled {
         /// The reconciliation's report.
         reconciled: ReconcileReport,
     },
 }
 
-/// The response of `fan-out`: to a batch as Lambda specifies it, to a schedule the self-check's
-/// report, to a repair request its progress.
+/// The response of `fan-out`: to a batch in the form that Lambda specifies, to a repair request its
+/// progress, to any other event the self-check's report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum FanOutResponse {
-    /// To a batch.
+    /// The response to a batch.
     Batch(BatchResponse),
-    /// To a repair request.
+    /// The response to a repair request.
     Repaired(Repaired),
-    /// To any other event.
+    /// The response to any other event.
     Checked {
         /// The self-check's report.
         checked: SelfCheckReport,
@@ -181,7 +181,8 @@ pub async fn run_fan_out() -> ExitCode {
     finish(lambda_runtime::run(handler).await)
 }
 
-/// Checks copies: all of one rule if the event requests a repair, else a sample of each rule.
+/// Checks copies: all copies of one rule if the event requests a repair, otherwise a sample of each
+/// rule.
 async fn check_copies(
     function: &FanOutFunction,
     event: &str,
@@ -194,8 +195,7 @@ async fn check_copies(
             (repaired.checked.clone(), FanOutResponse::Repaired(repaired))
         }
         None => {
-            // Any value will do for the position of the sample, as long as each run gets another
-            // one.
+            // The draw selects the sample. Any number is correct if it differs from run to run.
             let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let draw = draw.map_or(0, |since| since.as_secs() / 60);
             let checked = function.executor.check_sample(draw, deadline).await?;
@@ -369,7 +369,7 @@ fn tell(
     started: Instant,
     processed: Result<Report, Failure>,
 ) -> Result<BatchResponse, Diagnostic> {
-    // A batch that fails as a whole is delivered again as a whole.
+    // If a batch fails as a whole, Lambda redelivers all of its records.
     let failed = Summary { records, retried: records, ..Summary::default() };
     let summary = processed.as_ref().map_or(failed, |report| report.summary);
     Metrics::of_batch(summary, lag, started.elapsed()).write(&name_on_aws(name), SystemTime::now());
@@ -426,18 +426,18 @@ fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Deadline of an invocation whose runtime reports none.
+/// The time of an invocation whose runtime reports no usable deadline.
 const UNTOLD_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns the invocation's deadline. Ignores one in the past: cargo-lambda 1.9 reports a time in
-/// 1970.
+/// Returns the invocation's deadline. Replaces a deadline in the past by a default, because
+/// cargo-lambda 1.9 reports a time in 1970.
 fn deadline_of(end: SystemTime) -> Deadline {
     Deadline::after(end.duration_since(SystemTime::now()).unwrap_or(UNTOLD_DEADLINE))
 }
 
 /// Loads region, credentials and endpoints from the environment. On Lambda, region and credentials
-/// are environment variables; the other providers are then not built, as each would have its own
-/// HTTP client.
+/// are environment variables. The SDK's other providers are then not built, because each would have
+/// its own HTTP client.
 async fn sdk_config() -> aws_config::SdkConfig {
     let retries =
         RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS).with_max_backoff(SDK_BACK_OFF_MAX);
@@ -449,8 +449,8 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // The request's time-out already ends a stalled request, and the object store's that of a
-        // download.
+        // Stalled requests already end by the request's time-out, and stalled downloads by the
+        // object store's.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));
@@ -462,7 +462,7 @@ async fn sdk_config() -> aws_config::SdkConfig {
     config.load().await
 }
 
-/// Writes JSON lines to standard output, which Lambda puts into the function's log.
+/// Sends the log to standard output as JSON lines, which Lambda puts into the function's log.
 /// `AWS_LAMBDA_LOG_LEVEL` (Lambda's own variable) or `RUST_LOG` sets the level.
 fn start_log() {
     let filter = environment_variable("RUST_LOG")
@@ -478,7 +478,7 @@ fn start_log() {
         .with_current_span(false)
         .with_target(false)
         .with_env_filter(filter);
-    // Fails only if a test has already set a subscriber, which then stays.
+    // This fails only in a test, if another test has set a subscriber, which stays.
     let _ = subscriber.try_init();
 }
 

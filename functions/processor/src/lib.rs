@@ -1,8 +1,8 @@
-//! The shell of the stream functions: decodes a batch, loads what the rule needs, lets the rule
-//! decide, folds, applies and reports. It also implements the access to DynamoDB tables and to S3.
+//! The stream functions: decode a batch, load the data that the rule needs, let the rule decide,
+//! fold, apply and report. Also implements the access to DynamoDB tables and to S3.
 //!
-//! The decisions are in the crate `rules`. Nothing here knows whether it talks to AWS or to a local
-//! store: endpoints come from the SDK's environment variables.
+//! The crate `rules` makes the decisions. This crate does not know whether it talks to AWS or to a
+//! local store, because endpoints come from the SDK's environment variables.
 
 pub mod archive_sink;
 pub mod back_off;
@@ -25,7 +25,7 @@ pub mod totals;
 
 pub use failure::Failure;
 
-/// A batch allocates tens of thousands of small values and frees them together. This allocator
-/// needs about a third less time for that than the system's.
+/// The allocator of all functions. A batch allocates tens of thousands of small values and frees
+/// them together, for which this allocator needs about a third less time than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

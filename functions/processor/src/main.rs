@@ -1,8 +1,10 @@
-//! The binary `functions`: every Lambda function in one program, for Weir's packages. Apart, the programs
-//! of `bin/` are several times as large to download, because they share nearly all of their code.
+//! The binary `functions`: every Lambda function in one program, for Weir's packages. The separate
+//! programs of `bin/` share nearly all of their code, so together they are several times as large
+//! to download.
 //!
-//! `functions NAME` is the program NAME; without an argument, the function's `Handler` names it, so that a
-//! copy of the program alone is a function's `bootstrap`. What each does is in `processor::lambda`.
+//! `functions NAME` runs the function NAME. Without an argument the function's `Handler` names it,
+//! so a copy of this program is a function's `bootstrap`. `processor::lambda` implements the
+//! functions.
 
 use std::env;
 use std::process::ExitCode;

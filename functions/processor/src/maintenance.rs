@@ -2,7 +2,7 @@
 //! request, erasure on request.
 //!
 //! `archive_sink::{compaction, erasure}` implement both. The function has a reserved concurrency of
-//! one, so nothing here runs twice at the same time.
+//! one, so no two of these operations run at the same time.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::object_store::ObjectMaintenance;
 pub enum Request {
     /// Compaction.
     Compact {
-        /// Only this table; all tables if `None`.
+        /// The table to compact; all tables if `None`.
         table: Option<String>,
         /// Minimum age of a part in seconds.
         age_seconds: u64,
@@ -40,28 +40,28 @@ pub enum Request {
     },
 }
 
-/// The result.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// Of a compaction.
+    /// The result of a compaction.
     Compacted(CompactionReport),
-    /// Of an erasure.
+    /// The result of an erasure.
     Erased(ErasureSummary),
 }
 
-/// The `source` of a schedule's event: EventBridge's rules, or EventBridge Scheduler. Source:
-/// Amazon EventBridge user guide, "Scheduled events"; EventBridge Scheduler user guide.
+/// The values of `source` in the events of schedules: EventBridge rules and EventBridge Scheduler.
+/// Source: Amazon EventBridge user guide, "Scheduled events"; EventBridge Scheduler user guide.
 const SCHEDULES: [&str; 2] = ["aws.events", "aws.scheduler"];
 
-/// The members that any event may have.
+/// The members of an event that identify its sender.
 #[derive(Deserialize)]
 struct Origin {
     source: Option<String>,
 }
 
-/// A request by an operator, who may have mistyped it: unknown members are rejected, so that no
-/// other operation runs instead.
+/// A request by an operator. Unknown members are rejected, so that a mistyped request does not run
+/// another operation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Event<'e> {
@@ -87,15 +87,16 @@ struct EraseEvent<'e> {
     equals: Option<&'e RawValue>,
     #[serde(default)]
     begins_with: BTreeMap<String, String>,
-    /// A condition in jq.
+    /// A condition in jq about the items to erase.
     r#where: Option<String>,
     name: Option<String>,
 }
 
-/// Decodes an event: `{"compact":{…}}`, `{"erase":{…}}`, or that of a schedule, which compacts.
+/// Decodes an event: `{"compact":{…}}`, `{"erase":{…}}`, or the event of a schedule, which requests
+/// a compaction.
 ///
 /// # Errors
-/// What is wrong with the event, and what to write instead.
+/// Returns what is wrong with the event, and what to write instead.
 pub fn decode(event: &str) -> Result<Request, Failure> {
     let wrong = |reason: String| {
         Failure::Fatal(format!(
@@ -148,7 +149,7 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
 /// Carries out the request.
 ///
 /// # Errors
-/// Why it failed.
+/// Returns why the operation failed.
 pub async fn carry_out<O: ObjectMaintenance>(
     request: Request,
     compactor: &Compactor<O>,
@@ -156,7 +157,7 @@ pub async fn carry_out<O: ObjectMaintenance>(
     now_seconds: u64,
     deadline: Deadline,
 ) -> Result<Answer, Failure> {
-    // Boxed, because the nested futures exceed the compiler's recursion limit.
+    // The futures are boxed, because nested ones exceed the compiler's recursion limit.
     match request {
         Request::Compact { table, age_seconds } => {
             let selection = Selection { table, now_seconds, age_seconds };

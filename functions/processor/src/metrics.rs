@@ -1,7 +1,7 @@
 //! Metrics of one invocation, as one JSON line in CloudWatch's embedded metric format. CloudWatch
-//! extracts metrics from the line, and the line stays searchable as a log.
+//! extracts the metrics from the line, and keeps the line as a log entry.
 //!
-//! The module neither counts nor sends: Lambda takes the line from standard output. Source: Amazon
+//! This module neither counts nor sends. Lambda reads the line from standard output. Source: Amazon
 //! CloudWatch user guide, "Specification: Embedded metric format".
 
 use std::io::{self, Write};
@@ -45,8 +45,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Returns a batch's metrics. `lag` is the age of its oldest record when the function received
-    /// it; `None` if no record states when it was written.
+    /// Returns a batch's metrics. `lag` is the age of the batch's oldest record when the function
+    /// received it; `None` if no record contains its time.
     #[must_use]
     pub fn of_batch(summary: Summary, lag: Option<Duration>, duration: Duration) -> Self {
         let mut values = vec![
@@ -103,7 +103,7 @@ impl Metrics {
         Self { values }
     }
 
-    /// Returns the document: the values at its root, and their definitions below `_aws`.
+    /// Returns the JSON document: the values at its root, and their definitions below `_aws`.
     #[must_use]
     pub fn document(&self, function_name: &str, now: SystemTime) -> Value {
         let definitions: Vec<Value> = self
@@ -138,8 +138,8 @@ impl Metrics {
     }
 }
 
-/// Returns the age of a batch: that of its first readable record, because records of a shard arrive
-/// in order. 0 if the record's clock is ahead.
+/// Returns the age of a batch: the age of its first readable record, because records of a shard
+/// arrive in order. Returns 0 if the record's time is in the future.
 #[must_use]
 pub fn lag(batch: &[Delivered<'_>], now: SystemTime) -> Option<Duration> {
     let seconds = batch
@@ -186,8 +186,8 @@ mod tests {
         assert!(!document.to_string().contains('\n'));
     }
 
-    /// CloudWatch silently drops a document that breaks these rules: every metric has one
-    /// definition and a number at the root, and every dimension has a string.
+    /// CloudWatch silently drops a document that breaks its rules: every metric has one definition
+    /// and a number at the root, and every dimension has a string at the root.
     #[test]
     fn every_document_keeps_the_rules_of_the_format() {
         let report = ReconcileReport { counters: 3, complete: true, ..ReconcileReport::default() };
@@ -217,7 +217,7 @@ mod tests {
                 );
                 assert!(names.insert(name), "{name} twice");
             }
-            // The root has nothing but `_aws`, the dimension and the metrics.
+            // The root contains only `_aws`, the dimension and the metrics.
             assert_eq!(document.as_object().unwrap().len(), definitions.len() + 2);
         }
     }

@@ -1,8 +1,8 @@
-//! The quarantine: stores records that no retry can help, each with its reason.
+//! The quarantine: stores records that fail in every retry, each with the reason.
 //!
 //! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name is
-//! derived from the record, so a record that is delivered again is stored once. Sequence numbers
-//! are unique within a shard, not within a stream, hence the event id.
+//! derived from the record, so a redelivered record is stored once. It contains the event id,
+//! because sequence numbers are unique only within a shard, not within a stream.
 
 use bytes::Bytes;
 use model::arn::StreamArn;
@@ -14,7 +14,7 @@ use crate::event::Delivered;
 use crate::failure::Failure;
 use crate::object_store::{ObjectStore, PutOutcome};
 
-/// Upper bound of a name component in bytes; the longest valid one is a table name.
+/// Upper bound of a component of the name in bytes. The longest valid component is a table name.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The quarantine of one function.
@@ -35,7 +35,7 @@ impl<O: ObjectStore> Quarantine<O> {
     /// Quarantines a record. Returns the name of its object.
     ///
     /// # Errors
-    /// When the record could not be written: it must be delivered again.
+    /// When the record could not be written. The record must then be delivered again.
     pub async fn put(&self, record: &Delivered<'_>, reason: &str) -> Result<String, Failure> {
         let (name, content) = self.object_of(record, reason);
         let content = Bytes::from(content);
@@ -97,8 +97,8 @@ impl<O: ObjectStore> Quarantine<O> {
     }
 }
 
-/// Returns whether a string from a record may be part of an object's name, which may be a file
-/// path.
+/// Returns whether a string from a record may be part of an object's name. Object names may be used
+/// as file paths.
 fn is_safe(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))

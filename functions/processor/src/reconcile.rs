@@ -1,11 +1,11 @@
 //! The reconciler: reads every slot of every counter and repairs totals that differ.
 //!
-//! Runs on a schedule. `rules::counters::reconcile` explains what a check may conclude, and why
-//! that agrees with stream records that are still in flight. Counters are found by scanning the
-//! keys of both tables: the totals know counters whose slots are all gone, the slots know counters
-//! whose records were all lost. So a run reads both tables once, and writes nothing if nothing
-//! differs. The starting point changes from run to run, so that runs without enough time still
-//! reach every counter.
+//! The reconciler runs on a schedule. `rules::counters::reconcile` explains what a check may
+//! conclude, and why this agrees with stream records that are still in flight. Counters are found
+//! by scanning the keys of both tables. The totals table has counters whose slots are all deleted,
+//! the slots table has counters whose records were all lost. So a run reads both tables once, and
+//! writes nothing if nothing differs. The starting point changes from run to run, so that runs with
+//! too little time still reach every counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,20 +21,21 @@ use crate::failure::Failure;
 use crate::tables::{Table, WriteOutcome, load_all};
 use crate::totals::Totals;
 
-/// Upper bound of counters checked together: their totals in one request, their slots in a few.
+/// Upper bound of counters that are checked together: one request reads their totals, a few read
+/// their slots.
 const COUNTERS_AT_ONCE: usize = 25;
 /// Groups of counters that are checked concurrently.
 const GROUPS_AT_ONCE: usize = 4;
-/// Upper bound of slots checked at a time over all groups. A slot takes about 2 KB while it is
-/// read, including its entry in the total, so they take 20 MB of the function's 256.
+/// Upper bound of slots that all groups check concurrently. A slot takes about 2 KB while it is
+/// read, including its entry in the total, so they take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
-/// Attempts to check a counter whose total others write at the same time; after the last one the
-/// counter is left to the next run.
+/// Attempts to check a counter whose total other writers change at the same time. After the last
+/// attempt the counter is left to the next run.
 const LOOKS_MAX: u32 = 5;
-/// Memory for counter names in bytes, of the function's 256 MB: about 800,000 names of 20 bytes,
-/// more than a run has time for.
+/// Upper bound of memory for counter names in bytes, of the function's 256 MB. About 800,000 names
+/// of 20 bytes fit, which is more than a run has time for.
 const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Memory of a name in addition to its text.
+/// Memory of a counter name in addition to its text.
 const NAME_OVERHEAD_BYTES: usize = 64;
 
 /// The report of a run.
@@ -45,24 +46,24 @@ pub struct ReconcileReport {
     pub counters: usize,
     /// Slot items read.
     pub slots: usize,
-    /// Slots whose value the total did not have: records that were lost or are still in flight.
+    /// Slots whose value the total did not contain. Their records were lost or are still in flight.
     pub drifted_slots: usize,
     /// Totals that were corrected.
     pub repaired_totals: usize,
-    /// Of those, totals whose item contradicted its own slots in `total`, `as_of` or `expires_at`:
-    /// another program had written it.
+    /// Repaired totals whose item contradicted its own slots in `total`, `as_of` or `expires_at`,
+    /// because another program had written it.
     pub misstated_totals: usize,
-    /// Totals that other writers kept changing, that could not be reached, or that the database
-    /// refused to read or write: left to the next run.
+    /// Totals left to the next run: other writers kept changing them, they could not be reached, or
+    /// the database refused to read or write them.
     pub postponed_totals: usize,
-    /// Total items that this function did not write: left alone.
+    /// Total items that this function did not write. They are not changed.
     pub damaged_totals: usize,
-    /// Slot items without a readable value: the total keeps the value that it has.
+    /// Slot items without a readable value. The total keeps its last value for such a slot.
     pub unreadable_slots: usize,
-    /// Items of the slots table whose key is not a slot's.
+    /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
-    /// Whether every counter was checked. If not, the next run begins with other counters; increase
-    /// the function's time-out if that is not often enough.
+    /// Whether every counter was checked. If not, the next run begins with other counters. If that
+    /// does not check counters often enough, increase the function's time-out.
     pub complete: bool,
 }
 
@@ -85,7 +86,7 @@ impl ReconcileReport {
 /// The reconciler of one pair of tables.
 #[derive(Clone, Debug)]
 pub struct Reconciler<S, T> {
-    /// How slots are recognized.
+    /// The rule that recognizes slots.
     pub rule: Counters,
     /// The slots table.
     pub slots: S,
@@ -93,7 +94,7 @@ pub struct Reconciler<S, T> {
     pub totals: Totals<T>,
     /// Retry policy of throttled reads.
     pub retry: RetryPolicy,
-    /// Returns the time now, in seconds since 1970.
+    /// Returns the current time in seconds since 1970.
     pub now: fn() -> u64,
 }
 
@@ -105,8 +106,8 @@ struct Names {
 }
 
 impl Names {
-    /// Adds a name, unless that takes more than `most` bytes. Returns whether the set contains it
-    /// now.
+    /// Adds a name, unless the names would take more than `most` bytes. Returns whether the set
+    /// contains the name now.
     fn add(&mut self, name: &str, most: usize) -> bool {
         if self.names.contains(name) {
             return true;
@@ -120,7 +121,7 @@ impl Names {
     }
 }
 
-/// What a check of one counter read.
+/// The data that a check of one counter read.
 #[derive(Debug, Default)]
 struct Look {
     values: BTreeMap<u32, Number>,
@@ -136,7 +137,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     pub async fn run(&self, deadline: Deadline) -> Result<ReconcileReport, Failure> {
         let minute = (self.now)() / 60;
         let mut report = ReconcileReport::default();
-        // Half of the time for finding counters, so that some are checked in any case.
+        // Finding counters may take half of the time, so that time is left to check some of them.
         let found = self.find_counters(deadline.half_way(), minute, &mut report);
         let (counters, all_found) = found.await?;
         report.complete = all_found;
@@ -149,8 +150,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // A single group may contain what the database refuses; if all fail, the deployment is
-        // wrong.
+        // One group may contain a counter that the database refuses. If it refuses all groups, the
+        // deployment is wrong.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()
         {
@@ -159,14 +160,15 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok(report)
     }
 
-    /// Returns the number of counters in a group: fewer if each has many slots.
+    /// Returns the number of counters in a group. Groups are smaller if each counter has many
+    /// slots.
     fn counters_at_once(&self) -> usize {
         let slots = usize::try_from(self.rule.slot_count).unwrap_or(usize::MAX).max(1);
         (SLOTS_AT_ONCE / GROUPS_AT_ONCE / slots).clamp(1, COUNTERS_AT_ONCE)
     }
 
-    /// Checks some counters if there is time. Returns the reason if the database refused that; the
-    /// run is then incomplete.
+    /// Checks some counters if there is time. Returns the reason if the database refused a read or
+    /// write; the report is then incomplete.
     async fn reconcile_in_time(
         &self,
         counters: BTreeSet<String>,
@@ -199,8 +201,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         (report, None)
     }
 
-    /// Finds the counters, and whether these are all. If there are more than memory allows, returns
-    /// those after a place that differs in each minute.
+    /// Finds the counters. Returns them with whether they are all counters. If memory is too small
+    /// for all, returns those after a starting point that differs in each minute.
     async fn find_counters(
         &self,
         deadline: Deadline,
@@ -210,7 +212,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let start = scan_in_turn(minute);
         let mut names = Names::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
-            // Leaves room for counters that have slots but no total.
+            // The other half is for counters that have slots but no total.
             names.add(key, NAMES_BYTES_MAX / 2)
         });
         let totals_read = totals_read.await?;
@@ -225,8 +227,9 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok((names.names, totals_read && slots_read))
     }
 
-    /// Checks counters until their totals do not change in between. Returns whether the database
-    /// accepted the necessary writes; conflicts with other writers do not count as refusals.
+    /// Checks counters, and repeats the check of those whose totals changed meanwhile. Returns
+    /// whether the database accepted the necessary writes. A conflict with another writer does not
+    /// count as a refusal.
     async fn reconcile(
         &self,
         mut counters: BTreeSet<String>,
@@ -236,8 +239,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let mut looks = RetryPolicy { attempts_max: LOOKS_MAX, ..self.retry }.attempts();
         while looks.next().await {
             unwritten = 0;
-            // Totals first: the slots read afterwards are at least as new as what the totals
-            // contain.
+            // Totals are read first, so the slots read afterwards are at least as new as the
+            // totals' content.
             let items = self.totals.load_items(counters.iter().cloned()).await?;
             let mut totals = BTreeMap::new();
             for counter in counters {
@@ -270,7 +273,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                         let said = items.get(&counter).and_then(|item| total.said_otherwise(item));
                         warn!(counter, from = %total.cells.sum(), to = %joined.cells.sum(), said, "total repaired");
                     }
-                    // The total changed after it was read, so the decision is void.
+                    // The total changed after it was read, so the counter is checked again.
                     Ok(WriteOutcome::GuardFailed) => {
                         counters.insert(counter);
                     }
@@ -332,8 +335,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     }
 }
 
-/// Divides the counters into groups that are checked together, beginning at this run's starting
-/// point.
+/// Divides the counters into groups that are checked together. The first group begins at this run's
+/// starting point.
 fn groups_in_turn(
     counters: BTreeSet<String>,
     minute: u64,
@@ -350,12 +353,12 @@ fn groups_in_turn(
     groups
 }
 
-/// Calls `visit` with every key of a table, from the one after `start` and around, until it returns
-/// `false` or the deadline passes. Returns whether all keys were visited.
+/// Calls `visit` with every key of a table, beginning after `start` and continuing from the first
+/// key at the end of the table. Stops when `visit` returns `false` or the deadline passes. Returns
+/// whether all keys were visited.
 ///
 /// # Errors
-/// When the table cannot be read at all. If only a later page fails, the keys visited until then
-/// count.
+/// When no page of the table can be read. If a later page cannot be read, returns false instead.
 async fn scan<T: Table>(
     table: &T,
     retry: RetryPolicy,
@@ -368,7 +371,7 @@ async fn scan<T: Table>(
     let mut is_around = false;
     let mut attempts = retry.attempts();
     let mut failure = String::new();
-    // Bounded by the deadline: each iteration makes one request.
+    // The loop is bounded by the deadline, because each iteration makes one request.
     while !deadline.is_over() {
         if !attempts.next().await {
             if first_shown.is_none() {

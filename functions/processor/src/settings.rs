@@ -1,7 +1,7 @@
 //! The functions' settings: environment variables, read and validated before the first invocation.
 //!
-//! One message lists all problems: which variable, what is wrong, what to write instead. Whether
-//! the tables and buckets exist is found out when they are first used.
+//! One message lists all problems: the variable, what is wrong, and what to write instead. Whether
+//! the tables and buckets exist is checked only when they are first used.
 
 use std::fmt;
 
@@ -30,18 +30,18 @@ pub const FAN_OUT_RULES: &str = "FAN_OUT_RULES";
 /// The environment variable of the jobs table.
 pub const JOBS_TABLE: &str = "JOBS_TABLE";
 
-/// Upper bound of the days that versions are kept: a hundred years.
+/// Upper bound of the days for which versions are kept: a hundred years.
 const KEEP_DAYS_MAX: u32 = 36_500;
 
 /// The environment variable of the migrations' control table.
 pub const CONTROL_TABLE: &str = "CONTROL_TABLE";
 
-/// A prefix of a bucket in S3.
+/// A bucket of S3 and a prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The bucket.
     pub bucket: String,
-    /// Prefix of all object names: empty, or ending in `/`.
+    /// Prefix of all object names. Empty, or ends in `/`.
     pub prefix: String,
 }
 
@@ -49,8 +49,8 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSettings {
     /// `ARCHIVE_COLUMNS` (default: none), `ARCHIVE_TTL_ATTRIBUTE` (default: none) and
-    /// `ARCHIVE_DELETES` (`ttl`, `expired`, which compares that attribute, or `all`; default:
-    /// `ttl`).
+    /// `ARCHIVE_DELETES` (default: `ttl`). The values of `ARCHIVE_DELETES` are `ttl`, `expired`,
+    /// which compares the TTL attribute, and `all`.
     pub rule: Archive,
     /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
     pub archive: Place,
@@ -63,7 +63,7 @@ pub struct ArchiveSettings {
 pub struct MaintenanceSettings {
     /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
     pub archive: Place,
-    /// `ERASURES_PREFIX` (default: `erasures/`): receipts, in the same bucket.
+    /// `ERASURES_PREFIX` (default: `erasures/`): the prefix of receipts, in the same bucket.
     pub receipts_prefix: String,
 }
 
@@ -104,7 +104,7 @@ pub struct FanOutSettings {
     pub quarantine: Place,
 }
 
-/// Invalid settings: the list of all problems.
+/// Invalid settings, with the list of all problems.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct SettingsError(Vec<String>);
 
@@ -114,7 +114,7 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// Looks up an environment variable.
+/// A function that returns the value of an environment variable.
 pub type Lookup<'l> = &'l dyn Fn(&str) -> Option<String>;
 
 /// Settings of the function `migration`.
@@ -130,7 +130,7 @@ impl MigrationSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// All problems of the settings.
+    /// When the settings are invalid; the error lists all problems.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let settings =
@@ -143,7 +143,7 @@ impl ArchiveSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// All problems of the settings.
+    /// When the settings are invalid; the error lists all problems.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let declaration = reader.optional("ARCHIVE_COLUMNS").unwrap_or_default();
@@ -177,7 +177,7 @@ impl MaintenanceSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// All problems of the settings.
+    /// When the settings are invalid; the error lists all problems.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let settings = Self {
@@ -198,7 +198,7 @@ impl CountersSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// All problems of the settings.
+    /// When the settings are invalid; the error lists all problems.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let settings = Self {
@@ -233,12 +233,12 @@ impl VersionsSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// All problems of the settings.
+    /// When the settings are invalid; the error lists all problems.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let keep_days = reader.count("KEEP_DAYS", u64::from(KEEP_DAYS_MAX));
         let keep_days = keep_days.and_then(|days| u32::try_from(days).ok()).unwrap_or(0);
-        // Zero means not set, so that a template's parameter can express it.
+        // 0 counts as not set, because the parameter of a template cannot be missing.
         let keep_last = reader.count("KEEP_LAST", VERSION_NUMBER_MAX).filter(|last| *last > 0);
         let keep_last = keep_last.or((keep_days > 0).then_some(1));
         let settings = Self {
@@ -261,10 +261,10 @@ impl FanOutSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// All problems of the settings.
+    /// When the settings are invalid; the error lists all problems.
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
-        // Not trimmed, because error messages give line and column.
+        // The text is not trimmed, because error messages contain line and column.
         let text = (reader.lookup)(FAN_OUT_RULES).unwrap_or_default();
         let rules = parse_and_check(&text).unwrap_or_else(|error| {
             reader.problems.push(format!("{FAN_OUT_RULES}: {error}"));
@@ -287,7 +287,7 @@ struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// Returns the value of a variable; an empty one counts as not set.
+    /// Returns the value of a variable. An empty value counts as not set.
     fn optional(&self, name: &str) -> Option<String> {
         (self.lookup)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -311,7 +311,8 @@ impl Reader<'_> {
         table
     }
 
-    /// Returns a number from 0 to `max`, inclusive; `None` if the variable is not set.
+    /// Returns the number in a variable, from 0 to `max` inclusive; `None` if the variable is not
+    /// set.
     fn count(&mut self, name: &str, max: u64) -> Option<u64> {
         let text = self.optional(name)?;
         let count = text.parse().ok().filter(|count| *count <= max);
@@ -373,7 +374,7 @@ impl Reader<'_> {
 
     fn prefix(&mut self, prefix_name: &str, prefix_default: &str) -> String {
         let prefix = self.optional(prefix_name).unwrap_or_else(|| prefix_default.to_owned());
-        // Empty names and names of dots are not valid in file paths.
+        // A prefix may become a file path, so no component may be empty or consist of dots.
         let is_prefix = prefix
             .strip_suffix('/')
             .is_some_and(|path| path.split('/').all(|name| !matches!(name, "" | "." | "..")));

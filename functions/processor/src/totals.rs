@@ -1,7 +1,7 @@
-//! The executor of counters: joins a batch's slots of a counter into its total item, in one write
-//! that is conditional on the item's revision.
+//! The executor of counters: joins a batch's slots of a counter into the counter's total item, in
+//! one write that is conditional on the item's revision.
 //!
-//! The rule defines what a total is and how totals join. The module does not know which slots
+//! The rule defines totals and how slots join into them. This module does not know which slots
 //! exist.
 
 use std::collections::BTreeMap;
@@ -21,28 +21,28 @@ use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
 /// Totals written concurrently: enough to hide the latency of one write.
 const WRITES_AT_ONCE: usize = 16;
-/// Upper bound of the slots of totals that are written concurrently. One takes about 3 KB
-/// meanwhile, so they take 15 MB of the function's 256.
+/// Upper bound of the slots in totals that are written concurrently. A slot takes about 3 KB
+/// meanwhile, so they take 15 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 5_000;
 
-/// Upper bound of slots that one load reads at a time; four loads run concurrently (see the frame).
+/// Upper bound of slots that one load reads at a time. Four loads run concurrently (see the frame).
 const SLOTS_READ_AT_ONCE: usize = 2_500;
-/// Totals that a load reads at a time before the size of any is known. They may have more slots
-/// than counters have now, because removed slots stay in the total.
+/// Totals that a load reads at a time while no total's size is known. A total may have more slots
+/// than its counter has now, because removed slots stay in the total.
 const UNKNOWN_AT_ONCE: usize = 5;
 
-/// The totals table.
+/// The executor of counters, with their totals table.
 #[derive(Clone, Debug)]
 pub struct Totals<T> {
     table: T,
     key_attribute: String,
     retry: RetryPolicy,
-    /// Slots of the largest total loaded since the process began; 0 before the first one.
+    /// Number of slots of the largest total that this process has loaded; 0 before the first load.
     largest: Arc<AtomicUsize>,
 }
 
 impl<T: Table> Totals<T> {
-    /// Returns the totals in `table`, whose partition key is `key_attribute`.
+    /// Returns the executor for the totals in `table`, whose partition key is `key_attribute`.
     pub fn new(table: T, key_attribute: String, retry: RetryPolicy) -> Self {
         Self { table, key_attribute, retry, largest: Arc::default() }
     }
@@ -52,15 +52,16 @@ impl<T: Table> Totals<T> {
         &self.table
     }
 
-    /// Records that totals were loaded, and how many slots the largest has; 0 if none existed.
+    /// Records that totals were loaded. `slots` is the slot count of the largest one, or 0 if no
+    /// total existed.
     pub(crate) fn note_loaded(&self, slots: usize) {
         self.largest.fetch_max(slots.max(1), Ordering::Relaxed);
     }
 
-    /// Loads total items by counter.
+    /// Loads total items. Returns them by counter.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the items cannot be read.
     pub async fn load_items(
         &self,
         counters: impl IntoIterator<Item = String>,
@@ -89,9 +90,9 @@ impl<T: Table> Totals<T> {
         self.table.put(&total.to_item(&self.key_attribute, counter), &guard).await
     }
 
-    /// Joins `cells` into a total and writes it; retries if other writers changed it in between.
-    /// Returns whether a write was necessary, and the reason if the total is damaged and accepts
-    /// nothing.
+    /// Joins `cells` into a total and writes it. Tries again if other writers changed the total
+    /// meanwhile. Returns whether a write was necessary. Also returns the reason if the total is
+    /// damaged, so that nothing can be joined into it.
     async fn join(
         &self,
         counter: &str,
@@ -107,8 +108,8 @@ impl<T: Table> Totals<T> {
                 let item = self.load_items([counter.to_owned()]).await?.remove(counter);
                 found = item.as_ref().map(Total::from_item);
             }
-            // The rule rejects records of a total that was damaged when it was loaded; this one was
-            // read later.
+            // The rule rejects records of a total that was damaged when the batch was loaded. This
+            // total was read later, so the executor checks it too.
             let total = match found.take().unwrap_or_else(|| Ok(Total::default())) {
                 Ok(total) => total,
                 Err(damaged) => return Ok((false, Some(damaged))),
@@ -137,7 +138,7 @@ impl<T: Table> Executor for Totals<T> {
                 largest => (SLOTS_READ_AT_ONCE / largest).clamp(1, BATCH_GET_KEYS_MAX),
             };
             let rest = counters.split_off(count.min(counters.len()));
-            // Items take several times the memory, so they are not kept.
+            // Only the decoded totals are kept, because items take several times the memory.
             let items = self.load_items(counters).await?.into_iter();
             let totals = items.map(|(counter, item)| (counter, Total::from_item(&item)));
             found.totals.extend(totals);
@@ -172,7 +173,7 @@ impl<T: Table> Executor for Totals<T> {
                 outcome
             })
             .collect();
-        // Totals that were not loaded have about as many slots as those that were.
+        // Totals that were not loaded are assumed to have as many slots as the largest loaded one.
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
         let mut joins = stream::iter(joins).buffer_unordered(at_once);

@@ -1,8 +1,8 @@
-//! What the measurements of functions share: arguments, CPU time of the thread, and peak memory.
+//! Helpers of the measurements: arguments, CPU time of the thread, and peak memory.
 
 use std::fs;
 
-/// Returns the value that follows an argument.
+/// Returns the value of the argument `name`: the argument that follows it.
 pub(crate) fn argument(name: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != name).nth(1)
 }
@@ -17,7 +17,7 @@ pub(crate) fn records() -> u64 {
     })
 }
 
-/// Returns the seconds of CPU time that this thread used, which other processes do not affect.
+/// Returns the seconds of CPU time that this thread used. Other processes do not affect this time.
 /// Needs Linux; on another system the program ends with exit code 2.
 #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
 pub(crate) fn busy_seconds() -> f64 {

@@ -1,21 +1,21 @@
 //! Compaction: merges the many small parts of an hour into a few larger objects.
 //!
-//! An hour's compacted objects are a log, as the parts of a bucket are. Number *n* is created only
-//! if it does not exist, after all earlier ones were read, and holds no row that they hold. The
-//! object states up to which number it replaces the parts of each minute: parts are taken in the
-//! order of their numbers, up to the first that is too young. Only then are those parts removed,
-//! each only if it is still the object that was read.
+//! The compacted objects of an hour have increasing numbers, as the parts of a bucket have. Before
+//! a run creates object *n*, it reads all earlier objects, and *n* gets no row that they contain. A
+//! conditional put creates *n* only if it does not exist. The object states, for each minute, up to
+//! which number it replaces the minute's parts. A minute's parts are compacted in the order of
+//! their numbers, up to the first part that is too young. When the object exists, the run removes
+//! those parts, each only if it has not changed since it was read.
 //!
-//! A part that an interrupted run left behind is removed if compacted objects contain all of its
-//! events; otherwise it is compacted like any other. So a run may be interrupted anywhere, overlap
-//! with another or be repeated: the next run, and every reader that deduplicates by event id, finds
-//! each row once. Between the two steps a row is in two objects; the views of `weir archive ddl`
-//! show it once.
+//! An interrupted run may leave a part whose events the compacted objects contain; the next run
+//! removes it. Any other part is compacted. So a run may be interrupted, repeated, or overlap with
+//! another run. Between the put and the removal a row is in two objects. A reader that deduplicates
+//! by event id, such as the views of `weir archive ddl`, finds each row once.
 //!
-//! A part is taken only when it is older than the longest run of the function `archive`. A writer
-//! that listed the bucket before the part existed has ended by then, so no writer can reuse the
-//! number of a removed part. A later writer reads the compacted objects and continues after the
-//! numbers that they state.
+//! A part is compacted only when it is older than the longest possible run of the function
+//! `archive`. A writer that listed the bucket before the part existed has then ended, so no writer
+//! can reuse the number of a removed part. A later writer reads the compacted objects and continues
+//! after the numbers that they state.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -33,24 +33,25 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance, PutOutcome};
 
-/// Upper bound of the bytes of parts in one object, unless a single part has more. They are in
-/// memory together with the object that is built from them.
+/// Upper bound of the bytes of parts in one object, unless a single part has more. These parts are
+/// in memory together with the object that is built from them.
 const CHUNK_BYTES_MAX: u64 = 16 << 20;
-/// Upper bound of the parts in one object: each has a footer of about 50 KB in memory.
+/// Upper bound of the parts in one object, because the footer of each part takes about 50 KB in
+/// memory.
 const CHUNK_PARTS_MAX: usize = 1_000;
-/// Parts that are fetched or removed concurrently. A second of a busy stream writes a part, so a
-/// day may have several hundred thousand, and a request takes about 30 ms.
+/// Parts that are fetched or removed concurrently. A busy stream writes a part per second, so a day
+/// may have many thousands, and a request takes about 30 ms.
 const REQUESTS_AT_ONCE: usize = 32;
 /// Upper bound of objects that one run builds for one hour; the rest is left to the next run.
 const CHUNKS_MAX: usize = 1_000;
-/// Hours that a run skips because they cannot be compacted. With more, the run stops: probably none
-/// can.
+/// Hours that a run skips because they cannot be compacted. At the next such hour the run stops,
+/// because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
-/// Minimum age of a part: the longest time-out of Lambda, 15 minutes, after which every writer that
-/// did not see the part has ended.
+/// Minimum age of a part: 15 minutes, the longest time-out of Lambda. Every writer that did not see
+/// the part has then ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
-/// Default age of a part that is compacted: the stream has no record of its minute any more, so the
-/// hour is complete and becomes one object.
+/// Default minimum age of a part. By then the stream has no record of the part's minute any more,
+/// so the hour is complete and becomes one object.
 pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 
 /// The report of a run.
@@ -61,30 +62,32 @@ pub struct CompactionReport {
     pub hours: usize,
     /// Objects written.
     pub objects_written: usize,
-    /// Parts whose rows these objects contain.
+    /// Parts whose rows are in the written objects.
     pub parts_replaced: usize,
-    /// Rows in those objects.
+    /// Rows in the written objects.
     pub rows: usize,
-    /// Bytes of those parts.
+    /// Bytes of the replaced parts.
     pub bytes_before: u64,
-    /// Bytes of those objects.
+    /// Bytes of the written objects.
     pub bytes_after: u64,
-    /// Parts removed now whose rows were in an object already: an earlier run was interrupted, or
-    /// the store did not respond to it.
+    /// Removed parts whose rows an object contained already, because an earlier run was interrupted
+    /// or the store did not respond to it.
     pub leftovers_removed: usize,
     /// Hours left to the next run, because of a concurrent change or because the store did not
-    /// respond. A day or a table that could not be listed counts as one.
+    /// respond. A day or a table that could not be listed counts as one hour.
     pub postponed_hours: usize,
-    /// Why hours could not be compacted that an operator must repair, such as an object that is not
-    /// a part. The run compacts all other hours, then fails with the first reason.
+    /// The reasons why hours could not be compacted and need an operator, such as an object that is
+    /// not a part. The run compacts all other hours and then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether all hours were checked. If not, increase the function's time-out, or run it again.
+    /// Whether all hours were checked. If not, increase the function's time-out, or invoke it
+    /// again.
     pub complete: bool,
 }
 
 impl CompactionReport {
-    /// Leaves what could not be listed to the next run; the rest is compacted.
+    /// Records a folder that could not be listed. It is left to the next run, and this run
+    /// continues.
     fn postpone(&mut self, what: &str, reason: &str) {
         warn!(what, reason, "what cannot be listed is left to the next compaction");
         self.postponed_hours += 1;
@@ -94,22 +97,22 @@ impl CompactionReport {
 /// The compaction of one archive.
 #[derive(Clone, Debug)]
 pub struct Compactor<O> {
-    /// Where the archive is.
+    /// The object store that contains the archive.
     pub store: O,
     /// Prefix of the names of all objects of the archive.
     pub prefix: String,
-    /// Retry policy of hours that others change at the same time.
+    /// Retry policy for hours that other requests change at the same time.
     pub retry: RetryPolicy,
 }
 
-/// Which parts to compact.
+/// The parts to compact.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Only this table; all tables if `None`.
     pub table: Option<String>,
     /// The time now, in seconds since 1970.
     pub now_seconds: u64,
-    /// Minimum age of a part since it was written, in seconds.
+    /// Minimum number of seconds since a part was written.
     pub age_seconds: u64,
 }
 
@@ -133,10 +136,10 @@ struct Compacted {
     replaced: Replaced,
 }
 
-/// The rest of an hour's work. The hour is listed once. A concurrent change is detected when a part
-/// is read, an object is created or a part is removed; then the hour is listed again.
+/// The work that remains for one hour. The hour is listed once. When reading a part, creating an
+/// object or removing a part detects a concurrent change, the hour is listed again.
 struct HourWork {
-    /// By minute and number.
+    /// The parts to compact, by minute and number.
     parts: VecDeque<Part>,
     known: Compacted,
 }
@@ -176,15 +179,15 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 result => result?,
             }
         }
-        // Everything else is compacted by now, and an operator must act.
+        // By now all other hours are compacted. The run fails, because an operator must act.
         match report.refused.first() {
             Some(reason) => Err(Failure::Fatal(reason.clone())),
             None => Ok(report),
         }
     }
 
-    /// Returns the folders of all days, newest first over all tables. Each day costs a listing even
-    /// if nothing is left to do, and the latest days are the most important.
+    /// Returns the folders of all days of all tables, newest first. Each day costs a listing even
+    /// if nothing is left to do, so the time goes to the latest days first.
     async fn days(
         &self,
         selection: &Selection,
@@ -238,7 +241,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         report.hours += hours.len();
         for (hour, _) in hours.into_iter().filter(|(_, is_worth_it)| *is_worth_it) {
             match self.compact_hour(&hour, selection, deadline, report).await {
-                // Either an object of this hour is damaged, or the problem concerns all hours.
+                // Either an object of this hour is damaged, or no hour can be compacted. The bound
+                // distinguishes these cases.
                 Err(Failure::Fatal(reason)) if report.refused.len() < REFUSED_MAX => {
                     error!(%hour, reason, "an hour cannot be compacted");
                     report.refused.push(reason);
@@ -249,9 +253,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(())
     }
 
-    /// Returns the hours of a day with parts that are old enough, and whether there may be work:
-    /// rewriting a single part saves nothing. Only one page of a day's objects is in memory at a
-    /// time.
+    /// Returns the hours of a day with parts that are old enough, and for each hour whether it is
+    /// worth compacting. Rewriting a single part saves nothing. Only one page of a day's objects is
+    /// in memory at a time.
     async fn hours_of(
         &self,
         day: &str,
@@ -277,7 +281,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be left over from an earlier run.
+        // A single part may be a leftover of an earlier run, which is removed. The hour then has
+        // compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);
             let found = compacted.range(prefix.clone()..).next();
@@ -286,9 +291,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(hours)
     }
 
-    /// Returns the parts of an hour that are old enough, by minute and number: in each minute those
-    /// before the first that is not. Erasing rows from a part makes it young again. An object that
-    /// replaces all parts up to a number must contain this part's rows too.
+    /// Returns an hour's parts to compact, by minute and number: of each minute, the parts before
+    /// the first one that is too young. An object replaces all parts up to a number, so it cannot
+    /// skip the young one. Erasing rows from a part makes the part young again.
     async fn old_parts(&self, hour: &Hour, selection: &Selection) -> Result<Vec<Part>, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let parts = listing.into_iter().filter_map(|entry| {
@@ -361,15 +366,16 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(HourWork { parts: parts.into(), known })
     }
 
-    /// Merges the next parts into one object and removes them.
+    /// Merges the next parts into one object and removes the parts.
     async fn compact_chunk(
         &self,
         hour: &Hour,
         work: &mut HourWork,
         report: &mut CompactionReport,
     ) -> Result<ChunkOutcome, Failure> {
-        // Rewriting a single part saves nothing. But next to compacted objects it is rewritten
-        // anyway: while it exists, each run would read them again.
+        // Rewriting a single part saves nothing. But if the hour has compacted objects, the part is
+        // compacted anyway, because each run would read these objects again as long as the part
+        // exists.
         if work.parts.len() < 2 && (work.known.number_last == 0 || work.parts.is_empty()) {
             return Ok(ChunkOutcome::Done);
         }
@@ -392,7 +398,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             return Ok(ChunkOutcome::Disturbed);
         };
         if !self.are_unchanged(hour, &chunk.parts).await? {
-            // An erasure changed a part meanwhile, so the object just built must not stay.
+            // An erasure changed a part meanwhile, so the new object contains erased rows and must
+            // be removed.
             if let Some(entity_tag) = entity_tag {
                 self.store.remove(&name, &entity_tag).await?;
             }
@@ -405,14 +412,14 @@ impl<O: ObjectMaintenance> Compactor<O> {
         report.bytes_after += bytes_after;
         report.parts_replaced += chunk.parts.len();
         report.bytes_before += chunk.parts.iter().map(|part| part.bytes).sum::<u64>();
-        // A part that cannot be removed now is a leftover for the next pass.
+        // If a part cannot be removed now, the next run removes it as a leftover.
         self.remove_all(&chunk.parts, &mut 0).await?;
         Ok(ChunkOutcome::More)
     }
 
-    /// Separates the parts that an earlier run left behind from those to be compacted. A part's
-    /// number tells that it may be a leftover; its event ids are checked as well, because removing
-    /// it would lose rows that no compacted object contains.
+    /// Returns the leftovers of an earlier run, and the parts to compact. A part whose number is
+    /// replaced may be a leftover. Its event ids are checked too, because a removed part could
+    /// contain rows that no compacted object contains.
     async fn divide(
         &self,
         parts: Vec<Part>,
@@ -434,8 +441,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok((leftovers, parts.into_iter().map(|(_, part)| part).collect()))
     }
 
-    /// Returns whether compacted objects contain every event of a part. A missing part has no
-    /// events.
+    /// Returns whether compacted objects contain every event of a part. Returns true for a missing
+    /// part.
     async fn is_within(&self, entry: &ObjectEntry, known: &Compacted) -> Result<bool, Failure> {
         let Some(object) = self.store.get(&entry.name).await? else { return Ok(true) };
         let content =
@@ -443,8 +450,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(content.event_ids.iter().all(|id| known.event_ids.contains(id)))
     }
 
-    /// Removes objects that are unchanged since they were read. Counts the removed ones even if it
-    /// cannot remove all.
+    /// Removes the objects that have not changed since they were read. Counts the removed objects
+    /// even if a later removal fails.
     async fn remove_all(
         &self,
         entries: &[ObjectEntry],
@@ -478,7 +485,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(compacted)
     }
 
-    /// Builds an object from the first parts. Returns `None` if one of them is missing.
+    /// Builds an object from the first parts; `None` if one of these parts is missing.
     async fn gather(&self, work: &mut HourWork) -> Result<Option<Chunk>, Failure> {
         let HourWork { parts, known } = work;
         let Some(opened) = self.open_first(parts).await? else { return Ok(None) };
@@ -509,8 +516,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     /// Fetches parts in order until one object is full or a part's columns do not fit. Returns
     /// `None` if a part is missing.
     ///
-    /// Each round fetches twice as many as the one before. Parts fetched beyond the last that fits
-    /// are fetched again for the next object; they are at most as many as fit.
+    /// Each round fetches twice as many parts as the previous one. Parts that were fetched but do
+    /// not fit are fetched again for the next object; they are at most as many as those that fit.
     async fn open_first<'p>(
         &self,
         parts: &'p VecDeque<Part>,
@@ -542,8 +549,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(opened))
     }
 
-    /// Returns whether all parts are unchanged. A missing part has lost nothing: the object just
-    /// built contains its rows.
+    /// Returns whether all parts are unchanged. A missing part does not count as changed, because
+    /// the new object contains its rows.
     async fn are_unchanged(&self, hour: &Hour, parts: &[ObjectEntry]) -> Result<bool, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let tags: BTreeMap<&str, &str> =
@@ -554,7 +561,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 }
 
-/// Returns the first parts, as many as fit into one object.
+/// Returns the first parts that together fit into one object.
 fn of_one_object(parts: &VecDeque<Part>) -> impl Iterator<Item = &Part> {
     let mut bytes = 0;
     parts.iter().take(CHUNK_PARTS_MAX).take_while(move |part| {

@@ -1,9 +1,9 @@
 //! Encodings of an archive object's columns: the subset of Parquet that every reader supports.
 //!
-//! The readers are those of the table in `docs/archive.md`. The oldest ones, Spark 3.3 and 3.5 and
-//! fastparquet, lack the `DELTA_…` encodings or decode them wrongly. So a column is `PLAIN` or has
-//! a dictionary, in data pages of version 1. The function `archive`, compaction and erasure all
-//! write with these properties.
+//! The readers are those in the table of `docs/archive.md`. The oldest readers, Spark 3.3 and 3.5
+//! and fastparquet, lack the `DELTA_…` encodings or decode them wrongly. Therefore a column is
+//! `PLAIN` or has a dictionary, in data pages of version 1. The function `archive`, compaction and
+//! erasure all use these writer properties.
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -14,27 +14,28 @@ use rules::archive::ColumnType;
 
 use super::part_content::EVENT_ID;
 
-/// zstd's fastest regular level: on archive rows, higher levels cost time and save nothing.
+/// zstd's fastest regular level. On archive rows, higher levels cost time and save no space.
 const ZSTD_LEVEL: i32 = 1;
-/// Bytes per page before compression: what stays in a core's cache.
+/// Bytes per page before compression: a page of this size stays in a core's cache.
 const PAGE_BYTES: usize = 256 << 10;
 /// Rows after which the writer checks a page's size.
 const WRITE_BATCH_ROWS: usize = 256;
 
 /// A typed column to write.
 pub(super) struct TypedColumn<'c> {
-    /// Its name.
+    /// The name of the column.
     pub(super) name: &'c str,
-    /// Its type.
+    /// The type of the values.
     pub(super) column_type: ColumnType,
-    /// Whether its values repeat, so that a dictionary saves space.
+    /// Whether the values repeat, so that a dictionary saves space.
     pub(super) repeats: bool,
 }
 
-/// Returns the writer properties for these typed columns. Columns whose values repeat have a
-/// dictionary; the writer falls back to `PLAIN` when one grows too large. `_item` and plain JSON
-/// have no statistics, as no query filters by them. Columns that need only a few bytes for all rows
-/// together are not compressed, because each compressor takes half a megabyte.
+/// Returns the writer properties for these typed columns. A column whose values repeat has a
+/// dictionary; the writer falls back to `PLAIN` when the dictionary grows too large. `_item` and
+/// plain JSON have no statistics, because no query filters by them. A column that needs only a few
+/// bytes for all rows together is not compressed, because each compressor takes half a megabyte of
+/// memory.
 ///
 /// # Errors
 /// When zstd rejects the level.
@@ -44,7 +45,7 @@ pub(super) fn writer_properties<'c>(
 ) -> Result<WriterProperties, ParquetError> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
     let mut properties = WriterProperties::builder()
-        // Data pages of version 1; values that do not fit into a dictionary are `PLAIN`.
+        // Version 1 of data pages writes values that do not fit into a dictionary as `PLAIN`.
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_compression(zstd)
         .set_write_batch_size(WRITE_BATCH_ROWS)
@@ -52,8 +53,9 @@ pub(super) fn writer_properties<'c>(
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_column_statistics_enabled(ColumnPath::from("_item"), EnabledStatistics::None)
         .set_key_value_metadata(Some(metadata));
-    // Not `_coercions`: its dictionary is empty if all lists are empty. fastparquet fails on an
-    // empty uncompressed dictionary, and reads a list without a dictionary as NULL.
+    // `_coercions` stays compressed: its dictionary is empty if all its lists are empty.
+    // fastparquet fails on an empty uncompressed dictionary, and reads a list without a dictionary
+    // as NULL.
     for small in ["_event_name", "_deleted_by", "_table", "_stream_arn", "_schema_version"] {
         let path = ColumnPath::from(small);
         properties = properties.set_column_compression(path, Compression::UNCOMPRESSED);
@@ -62,7 +64,7 @@ pub(super) fn writer_properties<'c>(
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(unique), false);
     }
     for column in columns {
-        // Not `ColumnPath::from`, which would split a name at its dots.
+        // `ColumnPath::from` is not used, because it splits a name at its dots.
         let path = ColumnPath::new(vec![column.name.to_owned()]);
         properties = match column.column_type {
             ColumnType::Json => {

@@ -1,20 +1,20 @@
 //! Erasure: permanently removes the rows of a key or a tenant from the archive, and writes a
 //! receipt.
 //!
-//! Every object of the table is read. One that contains such a row is replaced by a copy without
-//! the row, if it is still the object that was read. The copy keeps the event ids of erased rows,
-//! so that a record that is delivered again does not restore its row; an event id reveals nothing
-//! about the item. Passes are repeated until one finds nothing. Each pass after the first reads
-//! only what was written since the previous one began. Then all noncurrent versions of the table's
-//! objects are removed from a versioned bucket: an interrupted erasure and compaction leave rows
-//! there.
+//! Every object of the table is read. An object that contains such a row is replaced by a copy
+//! without the row, unless the object changed after it was read. The copy keeps the event ids of
+//! erased rows, so that a redelivered record does not restore its row; an event id reveals nothing
+//! about the item. Passes over the table repeat until one finds no such row. Each pass after the
+//! first reads only what was written since the previous pass began. In the end, an erasure in a
+//! versioned bucket removes all noncurrent versions of the table's objects, because these may
+//! contain the rows too.
 //!
-//! An erasure with a name keeps one receipt, which lists each row before it is erased, and the
-//! progress. So it can be interrupted anywhere and resumed by the same request, and the receipt
-//! still lists all rows.
+//! An erasure with a name keeps its progress and one receipt, which lists each row before the row
+//! is erased. So the erasure can be interrupted at any point and resumed by the same request, and
+//! the receipt still lists all rows.
 //!
-//! Compaction must not run at the same time: both belong to one function with a reserved
-//! concurrency of one. Copies of the archive elsewhere are not erased.
+//! Compaction must not run at the same time. One function with a reserved concurrency of one
+//! performs both. Copies of the archive in other places are not erased.
 
 mod kept_columns;
 mod pass;
@@ -32,12 +32,12 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
 
-/// Upper bound of passes over a table: the first erases, the second confirms, the others allow for
-/// writers that add rows of the key meanwhile.
+/// Upper bound of passes over a table. The first pass erases, the second confirms; more are
+/// necessary only if writers add matching rows meanwhile.
 const PASSES_MAX: usize = 5;
 
-/// A condition in jq with the semantics of a purge: it decides for a row as it does for a live
-/// item.
+/// A condition in jq, evaluated as in a purge: it decides about an archived row as it decides about
+/// a live item.
 #[derive(Clone, Debug)]
 pub struct Condition(Arc<migration::Condition>);
 
@@ -45,7 +45,7 @@ impl Condition {
     /// Parses and compiles a condition.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns why the condition is invalid.
     pub fn parse(program: &str) -> Result<Self, String> {
         let compiled = migration::Condition::compile(program).map_err(|error| error.reason)?;
         Ok(Self(Arc::new(compiled)))
@@ -60,14 +60,14 @@ impl PartialEq for Condition {
 
 impl Eq for Condition {}
 
-/// The rows to erase: items that meet all parts.
+/// The rows to erase: rows whose item meets all parts of this subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Attributes and their values: a key, a partition key, or the attribute of a tenant.
     pub equals: Item,
-    /// String attributes and their prefixes, such as a tenant's prefix in the key.
+    /// String attributes and the prefixes of their values, such as a tenant's prefix in the key.
     pub begins_with: Vec<(String, String)>,
-    /// A purge's condition.
+    /// A condition, as in a purge.
     pub condition: Option<Condition>,
 }
 
@@ -87,7 +87,7 @@ impl Subject {
         }
     }
 
-    /// Returns whether it has no part, and so would match every item.
+    /// Returns whether the subject has no part, so that it would match every item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.equals.is_empty()
@@ -95,7 +95,8 @@ impl Subject {
             && self.condition.is_none()
     }
 
-    /// Returns a hash that identifies the subject of a resumed erasure without revealing its key.
+    /// Returns a hash of the subject. It identifies the subject of a resumed erasure without
+    /// revealing the key.
     fn fingerprint(&self) -> String {
         let program = self.condition.as_ref().map(|Condition(condition)| condition.program());
         let text =
@@ -107,24 +108,24 @@ impl Subject {
 /// Erases rows from one archive.
 #[derive(Clone, Debug)]
 pub struct Eraser<O> {
-    /// Where the archive is.
+    /// The object store that contains the archive.
     pub store: O,
     /// Prefix of the names of all objects of the archive.
     pub prefix: String,
-    /// Prefix of the names of receipts; outside the archive's prefix.
+    /// Prefix of the names of receipts. It is outside the archive's prefix.
     pub receipts_prefix: String,
     /// Retry policy of failed requests.
     pub retry: RetryPolicy,
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Erases rows and writes the receipt. It is idempotent: repeating it finds nothing, and the
-    /// receipt says so; under the same `name`, the receipt covers all calls.
+    /// Erases rows and writes the receipt. The call is idempotent: a repeated call finds nothing
+    /// more to erase. Under the same `name`, the receipt covers all calls.
     ///
     /// # Errors
-    /// When the archive cannot be read or changed, or the time is over. Rows erased until then stay
-    /// erased, and the call must be repeated until it returns a receipt; with a name it resumes. If
-    /// an unfinished erasure of another subject has the name, nothing is erased.
+    /// When the archive cannot be read or changed, or the time is over. Rows that were erased stay
+    /// erased. The caller must repeat the call until it returns a receipt; a call with a name
+    /// resumes. If an unfinished erasure of another subject has the same name, nothing is erased.
     pub async fn erase(
         &self,
         table: &str,
@@ -146,7 +147,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         if let (Some(name), Some(known)) = (name, &receipt.progress)
             && known.subject != subject.fingerprint()
         {
-            // Its receipt lists rows that may still exist, and would state that they are erased.
+            // The unfinished erasure's receipt lists rows that may still exist. Completing it for
+            // another subject would state that these rows are erased.
             return Err(Failure::Fatal(format!(
                 "an unfinished erasure of other rows has the name `{name}`: repeat that request under this name until it returns a receipt, and use another name for this one; nothing was erased"
             )));
@@ -173,8 +175,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
     ) -> Result<(), Failure> {
         let now_seconds = receipt.erased_seconds;
         let known = receipt.progress.take();
-        // A pass that began in an earlier call may have lasted for days. A new pass reads what was
-        // written behind it.
+        // A resumed pass may have begun days ago in an earlier call. Only a new pass reads the
+        // objects that were written since then, so a resumed pass cannot confirm the erasure.
         let mut is_confirmed = known.is_none();
         let mut progress = known.unwrap_or_else(|| {
             receipt.objects_read = 0;
@@ -200,8 +202,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         deadline.limit(self.keep_receipt(receipt)).await
     }
 
-    /// Removes the noncurrent versions of all objects of the table from a versioned bucket,
-    /// including those of objects that compaction removed: any of them may contain such a row.
+    /// Removes the noncurrent versions of all objects of the table from a versioned bucket, also of
+    /// objects that compaction removed, because any version may contain an erased row.
     async fn forget_earlier(
         &self,
         progress: &Progress,
@@ -227,7 +229,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         format!("{}table={table}/", self.prefix)
     }
 
-    /// Retries while the store does not respond.
+    /// Repeats a request while the store does not respond, as `retry` allows.
     async fn persist<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         request: impl Fn() -> F,

@@ -1,24 +1,24 @@
 //! Cache of the event ids in parts of the archive.
 //!
-//! Parts never change, so a cached part stays valid. The entity tag distinguishes a part from a new
-//! one with the same name after the first was removed. The module reads nothing itself.
+//! Parts never change, so a cached part stays valid. A part may be removed and a new one created
+//! under the same name; the entity tag distinguishes them. This module reads no object itself.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::part_content::PartContent;
 
-/// Memory for all parts in bytes, of the function's 256 MB: about 800,000 events. It must hold the
-/// minutes that are being written, or each invocation reads their parts again: 20 shards at 500
-/// expired items per second write 600,000 in one minute. Older parts are seldom needed and can be
-/// read again.
+/// Upper bound of memory for all parts in bytes, of the function's 256 MB: about 800,000 events.
+/// The cache must hold the minutes that are being written; otherwise each invocation would read
+/// their parts again. 20 shards at 500 expired items per second write 600,000 events in one minute.
+/// Older parts are seldom needed and can be read again.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Memory of an event id in its set, including the set's spare capacity.
+/// Memory of one event id in its set, including the set's spare capacity.
 const EVENT_ID_BYTES: usize = 40;
-/// Memory of a part in addition to its event ids: its name, twice, its entity tag, its entries in
-/// both collections.
+/// Memory of a part in addition to its event ids: two copies of its name, its entity tag, and its
+/// entries in both collections.
 const PART_BYTES: usize = 600;
 
-/// Event ids by part. The oldest entries are evicted first.
+/// A cache of event ids by part. It evicts the oldest entries first.
 #[derive(Debug, Default)]
 pub(super) struct KnownParts {
     parts: BTreeMap<String, (String, PartContent)>,
@@ -84,7 +84,7 @@ mod tests {
         assert!(known.get("b49", "").is_some() && known.get("b39", "").is_none());
         known.insert("huge".to_owned(), String::new(), ids(BYTES_MAX / EVENT_ID_BYTES + 1));
         assert!(known.get("huge", "").is_some() && known.get("b49", "").is_none());
-        // Parts with a single row count too.
+        // Parts with a single row take memory too.
         for part in 0..BYTES_MAX / PART_BYTES {
             known.insert(format!("c{part}"), String::new(), ids(1));
         }

@@ -1,17 +1,16 @@
 //! The archive sink: writes rows into the archive, each exactly once, with any number of concurrent
 //! writers.
 //!
-//! A bucket (table, stream label, minute) is a list of numbered parts, and each part is written
-//! only if no object has its name. To write part *n*, a writer first reads the event ids of all
-//! earlier parts and leaves out the rows that they contain. If another writer created part *n*
-//! first, the writer reads that part too and tries the next number. So every part is disjoint from
-//! all earlier parts, by induction over the numbers. No row is in two parts, and a batch that is
-//! delivered again, with whatever boundaries, adds only what is missing. A writer that was
-//! interrupted after its put finds its own part.
+//! A bucket (table, stream label, minute) is a list of numbered parts. A conditional put writes a
+//! part only if no object has its name. To write part *n*, a writer first reads the event ids of
+//! all earlier parts, and leaves out the rows that they contain. If another writer created part *n*
+//! first, the writer reads that part too and tries the next number. So no part shares a row with an
+//! earlier part. A redelivered batch adds only the rows that are missing, even if it has other
+//! boundaries. A writer that was interrupted after its put finds its own part.
 //!
 //! Compaction ([`compaction`]) moves the rows of an hour's parts into larger objects, which state
-//! the minutes and the part numbers that they replace. A writer leaves out the rows that they
-//! contain as well, and never reuses a number. Which rows exist is decided elsewhere.
+//! the minutes and the part numbers that they replace. A writer also leaves out the rows in these
+//! objects, and never reuses a number. The rules decide which rows exist, not this module.
 
 pub mod compaction;
 mod encoding;
@@ -41,13 +40,13 @@ use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
 /// Buckets written concurrently. A batch seldom spans more minutes.
 const BUCKETS_AT_ONCE: usize = 4;
-/// Parts of one bucket that are read concurrently, if there is memory for them.
+/// Parts of one bucket that are read concurrently, if there is enough memory for them.
 const READS_AT_ONCE: usize = 8;
-/// Objects whose reads are prepared together.
+/// Objects whose reads are prepared at the same time.
 const READS_BEGUN: usize = 256;
 const PARQUET: &str = "application/vnd.apache.parquet";
 
-/// The archive in an object store.
+/// The archive sink: writes rows into an archive in an object store.
 #[derive(Debug)]
 pub struct ArchiveSink<O> {
     store: O,
@@ -63,7 +62,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Self { store, prefix, retry, known: Mutex::default(), reads: Reads::default() }
     }
 
-    /// Adds the rows that a bucket does not contain yet. Returns how many these were.
+    /// Adds the rows that a bucket does not contain yet. Returns the number of added rows.
     async fn join(&self, bucket: &Bucket, rows: Rows) -> Result<usize, Failure> {
         let mut missing = rows;
         let mut written = 0;
@@ -80,8 +79,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Err(Failure::Retry(failure))
     }
 
-    /// Leaves out the rows that the bucket's parts contain, and writes the rest as the next part.
-    /// Rows that stay in `missing` must be tried again.
+    /// Leaves out the rows that the bucket already contains, and writes the rest as the next parts.
+    /// The caller must try again with the rows that stay in `missing`.
     async fn write_missing(
         &self,
         bucket: &Bucket,
@@ -111,8 +110,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
                     }
                     number += 1;
                 }
-                // Another writer created the part first, or may have: it must be read before the
-                // next attempt.
+                // Another writer created the part first, or may have created it. The next attempt
+                // reads it.
                 PutOutcome::Exists | PutOutcome::Contended => break,
             }
         }
@@ -125,10 +124,10 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 
     /// Removes from `missing` the rows that the bucket's parts and the compacted objects of its
-    /// hour contain. Returns the highest number that a part has, or had.
+    /// hour contain. Returns the highest number of a part that exists or was replaced.
     ///
-    /// The compacted objects are listed after the parts were read: the rows of a part that
-    /// compaction removes meanwhile are in an object that exists by then.
+    /// The compacted objects are listed after the parts were read. If compaction removes a part in
+    /// between, the object with the part's rows exists by then.
     async fn leave_out_known(&self, bucket: &Bucket, missing: &mut Rows) -> Result<u32, Failure> {
         let listing = self.store.list(&bucket.prefix(&self.prefix)).await?;
         let parts = listing.into_iter().filter_map(|entry| {
@@ -147,10 +146,10 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 
     /// Removes from `missing` the rows that objects contain. Returns the highest number of a part
-    /// of the bucket that one of them replaces.
+    /// of the bucket that one of the objects replaces.
     ///
-    /// A busy hour has millions of rows, so an object's content is dropped as soon as the few
-    /// wanted rows were compared with it.
+    /// A busy hour has millions of rows, so an object's content is dropped as soon as it was
+    /// compared with the few wanted rows.
     async fn leave_out(
         &self,
         objects: Vec<ObjectEntry>,
@@ -161,8 +160,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
         let (mut known, mut highest) = (DigestSet::default(), 0);
         let mut objects = objects.into_iter();
         loop {
-            // A read takes some kilobytes before it begins, and a minute may have thousands of
-            // parts.
+            // Few reads are prepared at a time, because each takes some kilobytes before it begins,
+            // and a minute may have thousands of parts.
             let some = objects.by_ref().take(READS_BEGUN);
             let reads: Vec<_> = some.map(|entry| self.content_of(entry)).collect();
             if reads.is_empty() {
@@ -186,7 +185,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
             return Ok(content);
         }
         let _turn = self.reads.turn(&entry.name).await;
-        // The previous reader may have cached it.
+        // The previous reader of this object may have cached its content.
         if let Some(content) = self.known_of(&entry) {
             return Ok(content);
         }
@@ -211,7 +210,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 }
 
-/// Removes the rows whose events are in `contents`.
+/// Removes the rows whose event ids are in `contents`.
 fn without(rows: &mut Rows, contents: &[PartContent]) {
     if contents.iter().all(|content| content.event_ids.is_empty()) {
         return;

@@ -1,8 +1,8 @@
-//! The content of an archive object: its event ids, those erased from it, and the parts it
-//! replaces.
+//! The relevant content of an archive object: the event ids of its rows, the event ids erased from
+//! it, and the parts that it replaces.
 //!
-//! No other column is read. Objects never gain rows, so what was read for an entity tag stays
-//! valid.
+//! No other column is read. An object with the same entity tag has the same content, so what was
+//! read stays valid.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,26 +18,27 @@ use rules::archive::Bucket;
 use serde::de::DeserializeOwned;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The column that identifies a row.
+/// The column with the event id, which identifies a row.
 pub(super) const EVENT_ID: &str = "_event_id";
 /// Metadata: event ids of rows that were erased from the object, as a JSON array. They count as
-/// archived, so that a record that is delivered again does not restore its row.
+/// archived, so that a redelivered record does not restore its row.
 pub(super) const ERASED: &str = "weir.erased";
-/// Metadata of a compacted object: for each minute, the highest number of a part whose rows it
-/// contains, as a JSON object. No part is written under a lower number any more. If one exists, an
-/// interrupted run left it behind; its event ids tell whether this or another object contains it.
+/// Metadata of a compacted object: for each minute, the highest number of a replaced part, as a
+/// JSON object. No new part gets this or a lower number. If such a part exists, an interrupted run
+/// may have left it behind; its event ids tell whether compacted objects contain it.
 pub(super) const REPLACED: &str = "weir.replaced";
 
-/// For each minute (`20261121T0229`) the highest number of a replaced part.
+/// The highest number of a replaced part, by minute (`20261121T0229`).
 pub(super) type Replaced = BTreeMap<String, u32>;
 
-/// An event id as a 128-bit digest, compared instead of the id: it takes a quarter of the memory.
+/// A 128-bit digest of an event id. It is stored and compared instead of the id, because it takes a
+/// quarter of the memory.
 pub(super) type EventDigest = u128;
 
-/// A set of digests; the hash of a digest is its lower half.
+/// A set of digests. The hash of a digest is its lower half.
 pub(super) type DigestSet = HashSet<EventDigest, BuildHasherDefault<DigestHasher>>;
 
-/// Uses the lower half of a digest as its hash: the digest is uniformly distributed already.
+/// Uses the lower half of a digest as its hash, because digests are uniformly distributed already.
 #[derive(Debug, Default)]
 pub(super) struct DigestHasher(u64);
 
@@ -68,12 +69,12 @@ fn in_order(mut digests: Vec<EventDigest>) -> Arc<[EventDigest]> {
     digests.into()
 }
 
-/// The content of an object.
+/// The relevant content of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartContent {
-    /// Event ids of its rows, and of rows that were erased from it, sorted.
+    /// Event ids of the object's rows, and of rows that were erased from it, sorted.
     pub(super) event_ids: Arc<[EventDigest]>,
-    /// The parts that it replaces; empty unless it is a compacted object.
+    /// The parts that the object replaces; empty unless it is a compacted object.
     pub(super) replaced: Arc<Replaced>,
 }
 
@@ -107,7 +108,7 @@ impl PartContent {
     }
 
     /// Returns the highest number of a part of the bucket that this object replaces; 0 if it
-    /// replaces none.
+    /// replaces no part.
     pub(super) fn replaced_of(&self, bucket: &Bucket) -> u32 {
         self.replaced.get(&bucket.minute().compact_text()).copied().unwrap_or(0)
     }

@@ -1,7 +1,7 @@
 //! An archive part as Parquet: encodes rows as the bytes of a file.
 //!
-//! The encoding is deterministic. The module does not know where parts are stored. `rules::archive`
-//! defines the columns; any Parquet reader can read them.
+//! The encoding is deterministic. `rules::archive` defines the columns, and any Parquet reader can
+//! read them. The module does not know where parts are stored.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use super::part_content::EVENT_ID;
 use super::part_rows::PartRows;
 
 const UTC: &str = "UTC";
-/// Rows whose columns are in memory in addition to the rows themselves: a part is written in
-/// batches.
+/// Rows per batch. A part is written in batches, because the columns of a batch are in memory in
+/// addition to the rows.
 const ROWS_AT_ONCE: usize = 512;
 /// Rows sampled to find out whether a column's values repeat.
 const SAMPLE_ROWS: usize = 1_024;
 
-/// Encodes a part. A column that a row does not have is NULL.
+/// Encodes a part. A column is NULL in the rows that do not have it.
 ///
 /// # Errors
 /// When there is no row.
@@ -59,7 +59,7 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
     Ok(writer.into_inner()?.into())
 }
 
-/// Returns some rows of a part, with all of its columns.
+/// Returns some rows of a part as a batch with all columns of the part.
 fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
@@ -76,16 +76,16 @@ fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetEr
     Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
 }
 
-/// Positions of the part's columns in its rows.
+/// Positions of the part's columns in the schemas of its rows.
 struct Places {
-    /// For each distinct schema of rows: the position of each of the part's columns in it.
+    /// For each distinct schema: the position of each of the part's columns in it.
     known: Vec<Vec<Option<usize>>>,
     /// For each row, the index of its schema.
     of_row: Vec<usize>,
 }
 
 impl Places {
-    /// Returns the values of the part's column at `position`.
+    /// Returns the values of the column at `position` of the part's schema.
     fn values<'v>(
         &self,
         rows: &[&'v Row],
@@ -161,7 +161,7 @@ fn typed_array<'v>(
     })
 }
 
-/// Returns the texts in one allocation of exactly the needed size.
+/// Returns the texts as an array with one allocation of exactly the needed size.
 fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     let texts: Vec<_> = texts.collect();
     let bytes = texts.iter().flatten().map(|text| text.len()).sum();
@@ -170,8 +170,8 @@ fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     builder.finish()
 }
 
-/// Returns the columns of `rules::archive::SYSTEM_COLUMNS`, in that order, and whether they may be
-/// NULL.
+/// Returns the columns of `rules::archive::SYSTEM_COLUMNS`, in that order, each with whether it may
+/// be NULL.
 fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     let text = |of: fn(&Row) -> &str| -> ArrayRef {
         Arc::new(texts_of(rows.iter().map(|row| Some(of(row)))))
@@ -435,11 +435,10 @@ mod tests {
         assert_eq!(said(3), "price_n: N does not fit decimal(38,10)");
     }
 
-    /// Columns of every type that a declaration may have, and of each width that Parquet has for
-    /// it.
+    /// Columns of every type that can be declared, and of every width that Parquet has for a type.
     const EVERY_TYPE: &str = "s:string,j:json,i:bigint,flag:boolean,bin:binary,d9:decimal(9,2),d18:decimal(18,2),d38:decimal(38,0),*";
 
-    /// Returns the rows of a part with many pages, whose values repeat or are distinct.
+    /// Returns rows for a part with many pages. Their values repeat or are distinct.
     fn rows_of_every_type(repeating: bool) -> Vec<Row> {
         let items: Vec<String> = (0..1_500_u64)
             .map(|row| {
@@ -462,7 +461,7 @@ mod tests {
     #[test]
     fn every_column_type_is_encoded_for_the_oldest_reader() {
         let declared = Declaration::parse(EVERY_TYPE).unwrap().columns;
-        // Does not compile when a type is added, which then needs a column above.
+        // This match does not compile when a type is added. The new type then needs a column above.
         let name = |column_type: ColumnType| match column_type {
             ColumnType::String => "string",
             ColumnType::Json => "json",

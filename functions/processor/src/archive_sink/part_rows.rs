@@ -1,31 +1,31 @@
 //! Divides rows into parts, and determines each part's columns.
 //!
-//! Rows whose keys or declared columns differ go into different parts; discovered columns are
+//! Rows go into different parts if their keys or declared columns differ. Discovered columns are
 //! merged. The division is deterministic. The module writes nothing.
 
 use std::sync::Arc;
 
 use rules::archive::{Row, Rows, Schema};
 
-/// Upper bound of columns of one part, inclusive. Each takes memory while the part is written, and
-/// readers must open every column of a file to know its schema.
+/// Upper bound of columns of one part, inclusive. Each column takes memory while the part is
+/// written, and a reader must open every column of a file to know its schema.
 pub(super) const PART_COLUMNS_MAX: usize = 500;
 
-/// The rows of one part, by sequence number, unchanged.
+/// The rows of one part, unchanged, in the order of their sequence numbers.
 pub(super) struct PartRows<'r> {
     /// The columns of the part.
     pub(super) schema: Arc<Schema>,
-    /// Its rows.
+    /// The rows of the part.
     pub(super) rows: Vec<&'r Row>,
-    /// The schemas of the rows so far.
+    /// The distinct schemas of the rows so far.
     known: Vec<Arc<Schema>>,
 }
 
 impl<'r> PartRows<'r> {
-    /// Adds the row, unless its columns do not fit those of the others. Returns whether it was
-    /// added.
+    /// Adds the row if its columns fit those of the other rows. Returns whether it was added.
     fn take(&mut self, row: &'r Row) -> bool {
-        // Rows of one batch share their schema, so schemas are seldom compared in full.
+        // Rows of one batch share their schema. Comparing pointers first avoids most comparisons of
+        // schemas.
         if !self.known.iter().any(|known| Arc::ptr_eq(known, &row.schema)) {
             let Some(union) = self.schema.union(&row.schema, PART_COLUMNS_MAX) else {
                 return false;

@@ -1,8 +1,8 @@
-//! Limits concurrent reads of the archive: each object by one reader, and few bytes in total.
+//! Limits concurrent reads of the archive: one reader per object, and few bytes in total.
 //!
-//! A compacted object has about 16 MB and is needed for every bucket of its hour, and the function
-//! has 256 MB in total. A reader that arrives while an object is being read waits for the result.
-//! The module reads nothing itself.
+//! A compacted object has about 16 MB and is needed for every bucket of its hour, but the function
+//! has only 256 MB. A reader that arrives while an object is being read waits for the result. The
+//! module reads no object itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use locks::Mutex;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
-/// Bytes of objects in memory at the same time, unless a single one has more.
+/// Upper bound of bytes of objects in memory at the same time. A single object may have more.
 const BYTES_MAX: u64 = 32 << 20;
 /// Unit in which bytes are counted, rounded up.
 const UNIT: u64 = 1 << 10;
 
-/// The reads of one archive in progress.
+/// The reads of one archive that are in progress.
 #[derive(Debug)]
 pub(super) struct Reads {
     room: Semaphore,
@@ -30,18 +30,18 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// Returns a limiter of this many bytes.
+    /// Returns a limiter with this upper bound of bytes.
     pub(super) fn with_bytes_max(bytes_max: u64) -> Self {
         let units_max = u32::try_from(bytes_max / UNIT).unwrap_or(u32::MAX).max(1);
         let permits = usize::try_from(units_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self { room: Semaphore::new(permits), units_max, turns: Mutex::default() }
     }
 
-    /// Waits until no other reader has the object, and locks it.
+    /// Waits until no other reader reads the object, and locks it for this reader.
     pub(super) async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock();
-            // Locks without a holder or waiter have no other reference.
+            // Removes locks that have no holder and no waiter: nothing else refers to them.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(name.to_owned()).or_default())
         };

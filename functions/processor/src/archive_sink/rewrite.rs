@@ -1,6 +1,6 @@
-//! Builds archive objects from archive objects: copies rows unchanged and leaves some out.
+//! Builds archive objects from other archive objects: copies rows unchanged and leaves some out.
 //!
-//! Compaction and erasure decide which rows; the module fetches and puts nothing.
+//! Compaction and erasure decide which rows are left out. The module fetches and puts no object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,16 +23,17 @@ use super::united_columns::ToldColumn;
 pub(super) const COLUMNS: &str = "weir.columns";
 const SEQUENCE_FIRST: &str = "weir.sequence_first";
 const SEQUENCE_LAST: &str = "weir.sequence_last";
-/// Rows that are decoded at a time: items have at most 400 KB, so at most about 50 MB.
+/// Rows that are decoded at a time. An item has at most 400 KB, so the rows take at most about 50
+/// MB.
 const BATCH_ROWS: usize = 128;
-/// Size at which a row group is closed: the most that a writer keeps in memory.
+/// Size at which the writer closes a row group. The writer keeps at most one row group in memory.
 const ROW_GROUP_BYTES: usize = 16 << 20;
 
-/// An archive object that is read.
+/// A reader of an archive object.
 pub(super) struct ObjectReader {
-    /// Its columns.
+    /// The columns of the object.
     pub(super) schema: SchemaRef,
-    /// Its metadata.
+    /// The metadata of the object.
     pub(super) metadata: Vec<KeyValue>,
     batches: ParquetRecordBatchReader,
 }
@@ -46,7 +47,7 @@ impl ObjectReader {
         Self::build(ParquetRecordBatchReaderBuilder::try_new(object)?)
     }
 
-    /// Opens some columns of an object.
+    /// Opens an object, and reads only these columns.
     ///
     /// # Errors
     /// When it is not Parquet.
@@ -69,10 +70,10 @@ impl ObjectReader {
     }
 }
 
-/// Returns a text column of a batch.
+/// Returns the text column `name` of a batch.
 ///
 /// # Errors
-/// When there is no such column.
+/// When the batch has no such text column.
 pub(super) fn texts<'b>(
     batch: &'b RecordBatch,
     name: &str,
@@ -83,7 +84,7 @@ pub(super) fn texts<'b>(
         .ok_or_else(|| ParquetError::General(format!("no string column `{name}`")))
 }
 
-/// Returns the rows of a batch for which `keep` returns true, by position.
+/// Returns the rows of a batch for whose position `keep` returns true.
 ///
 /// # Errors
 /// When the batch cannot be filtered.
@@ -101,32 +102,32 @@ pub(super) fn keep(
 /// Returns the event ids of a batch.
 ///
 /// # Errors
-/// When there is no such column.
+/// When the batch has no event ids.
 pub(super) fn event_ids(batch: &RecordBatch) -> Result<&StringArray, ParquetError> {
     texts(batch, EVENT_ID)
 }
 
-/// An archive object that is written.
+/// A writer of an archive object.
 pub(super) struct ObjectWriter {
     writer: ArrowWriter<Vec<u8>>,
     /// Rows written so far.
     pub(super) rows: usize,
 }
 
-/// The metadata of an object that is built from others.
+/// The metadata of an object that is built from other objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lineage {
     metadata: Vec<KeyValue>,
     sequence_first: Option<String>,
     sequence_last: Option<String>,
-    /// Event ids of rows that were erased from the objects.
+    /// Event ids of rows that were erased from the other objects.
     pub(super) erased: Vec<String>,
-    /// The parts that the object replaces.
+    /// The parts that the new object replaces.
     pub(super) replaced: Replaced,
 }
 
 impl Lineage {
-    /// Adds an object's metadata.
+    /// Adds the metadata of one of the other objects.
     ///
     /// # Errors
     /// When the metadata cannot be read.
@@ -144,7 +145,8 @@ impl Lineage {
         Ok(())
     }
 
-    /// Replaces the typed columns, which are otherwise those of the first object.
+    /// Sets the metadata about typed columns. Without this call, the object gets the metadata of
+    /// the first added object.
     pub(super) fn tell_columns(&mut self, columns: String) {
         self.metadata.retain(|entry| entry.key != COLUMNS);
         self.metadata.push(KeyValue::new(COLUMNS.to_owned(), columns));
@@ -162,7 +164,7 @@ impl Lineage {
         if !self.replaced.is_empty() {
             own.push((REPLACED, serde_json::to_string(&self.replaced).map_err(json)?));
         }
-        // The Parquet writer adds the Arrow schema itself.
+        // The Parquet writer adds the Arrow schema itself, so the copied one is dropped.
         let mut metadata = self.metadata;
         metadata.retain(|entry| {
             entry.key != "ARROW:schema"
@@ -175,16 +177,17 @@ impl Lineage {
 }
 
 impl ObjectWriter {
-    /// Begins an object with the columns of another.
+    /// Begins an object with the columns of `schema` and the metadata of `lineage`.
     ///
     /// # Errors
-    /// When the other's columns cannot be read.
+    /// When the metadata about typed columns cannot be read.
     pub(super) fn begin(schema: &SchemaRef, lineage: &Lineage) -> Result<Self, ParquetError> {
         let told: BTreeMap<String, ToldColumn> =
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;
-            // The writer drops a dictionary that grows too large.
+            // Every typed column except JSON gets a dictionary; the writer drops one that grows too
+            // large.
             Some(TypedColumn { name, column_type, repeats: column_type != ColumnType::Json })
         });
         let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;
@@ -192,10 +195,10 @@ impl ObjectWriter {
         Ok(Self { writer, rows: 0 })
     }
 
-    /// Adds rows.
+    /// Adds the rows of a batch.
     ///
     /// # Errors
-    /// When they have other columns.
+    /// When the batch has other columns.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
         self.rows += batch.num_rows();
         self.writer.write(batch)?;

@@ -1,5 +1,5 @@
-//! The sink against an object store in memory that loses, delays and repeats requests: whatever
-//! happens, each row is in the archive exactly once.
+//! The sink against an object store in memory that loses, delays and repeats requests. In the end
+//! each row is in the archive exactly once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::*;
 use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
 
-/// Returns a TTL delete in one of three minutes; many records share a bucket.
+/// Returns the effect of a TTL delete in one of three minutes, so that many records share a bucket.
 pub(super) fn effect(number: usize) -> Effect {
     let item = item_from_str(&format!(
         r#"{{"id":{{"S":"k{number}"}},"n":{{"N":"1"}},"x{}":{{"S":"{number}"}}}}"#,
@@ -31,8 +31,8 @@ pub(super) fn effect(number: usize) -> Effect {
     effect_of(number, item, None).unwrap()
 }
 
-/// Returns the effect for this item, decided for the archive of this name; `None` if it gets no
-/// row.
+/// Returns the effect of a TTL delete of this item, as decided for the archive `archive`; `None` if
+/// the item gets no row.
 pub(super) fn effect_of(number: usize, item: Item, archive: Option<&str>) -> Option<Effect> {
     let mut keys = item.clone();
     keys.retain(|name, _| name == "id");
@@ -51,7 +51,7 @@ pub(super) fn effect_of(number: usize, item: Item, archive: Option<&str>) -> Opt
         },
         event_source_arn: "arn:aws:dynamodb:r:a:table/things/stream/2026-11-21".to_owned(),
     };
-    // Functions with other columns decided some of the records; two of these columns conflict.
+    // Functions with different columns decided the records. Two of these columns conflict.
     let declared =
         ["n:bigint", "", "*", "n:string"].get(number % 9).copied().unwrap_or("n:bigint,*");
     let Declaration { columns, discover } = Declaration::parse(declared).unwrap();
@@ -76,8 +76,8 @@ pub(super) fn hour() -> Deadline {
     Deadline::after(Duration::from_secs(3600))
 }
 
-/// Returns the items in the archive by event id, with the objects that contain them. Every test of
-/// the sink, of compaction and of erasure calls this, so it also checks the encodings.
+/// Returns the items in the archive by event id, with the objects that contain them. Also checks
+/// the encodings, because every test of the sink, of compaction and of erasure calls this function.
 pub(super) fn contents(
     objects: &BTreeMap<String, Bytes>,
 ) -> BTreeMap<String, Vec<(String, String)>> {
@@ -112,8 +112,8 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
     }
 }
 
-/// Runs one poller: batches of varying sizes, from the first failed record again, sometimes from an
-/// earlier one; a restarted process has an empty cache.
+/// Runs one poller. It delivers batches of varying sizes, beginning at the first failed record or
+/// sometimes at an earlier one. A restarted process has an empty cache.
 pub(super) async fn poll(store: Arc<InMemoryObjectStore>, count: usize, choices: Vec<u8>) {
     let mut choices = choices.into_iter().cycle();
     let mut choice = |below: usize| usize::from(choices.next().unwrap()) % below;

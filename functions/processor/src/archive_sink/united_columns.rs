@@ -1,8 +1,8 @@
 //! The merged columns of archive objects that become one object.
 //!
-//! A column that an object does not have is NULL in its rows. Attributes whose names differ only in
-//! case share a discovered column, as they do in one part. Which objects are merged is decided
-//! elsewhere.
+//! A column is NULL in the rows of an object that does not have the column. Attributes whose names
+//! differ only in case share a discovered column, as they do in one part. Other modules decide
+//! which objects are merged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::part_content::read_json;
 use super::part_rows::PART_COLUMNS_MAX;
 use super::rewrite::{COLUMNS, ObjectReader};
 
-/// A typed column in an object's metadata.
+/// A typed column as an object's metadata describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ToldColumn {
     pub(super) path: String,
@@ -26,8 +26,8 @@ pub(super) struct ToldColumn {
 }
 
 impl ToldColumn {
-    /// Returns whether two columns of this name are the same: both declared from one attribute or
-    /// both discovered, with one type.
+    /// Returns whether two columns with this name are the same: they have one type, and both are
+    /// declared from the same attribute or both are discovered.
     fn is_same(&self, name: &str, other: &Self) -> bool {
         let was_discovered = |told: &Self| {
             let column_type = ColumnType::from_text(&told.column_type);
@@ -48,8 +48,8 @@ pub(super) struct UnitedColumns {
 }
 
 impl UnitedColumns {
-    /// Adds the columns of an object. Returns `false` and adds nothing if one of them conflicts
-    /// with a column of the same name, or if there would be too many.
+    /// Adds the columns of an object. Returns `false` and adds nothing if a column conflicts with a
+    /// known column of the same name, or if there would be too many columns.
     ///
     /// # Errors
     /// When the object's metadata cannot be read.
@@ -79,7 +79,7 @@ impl UnitedColumns {
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
             let known = self.told.entry(name).or_insert_with(|| column.clone());
-            // A part whose rows have both attributes chooses the same way.
+            // Chooses the same attribute as a part whose rows have both attributes.
             if column.path < known.path {
                 *known = column;
             }
@@ -91,12 +91,12 @@ impl UnitedColumns {
         self.fields.iter().find(|field| field.name() == name)
     }
 
-    /// Returns the columns.
+    /// Returns the merged columns as a schema.
     pub(super) fn schema(&self) -> SchemaRef {
         Arc::new(Schema::new(self.fields.clone()))
     }
 
-    /// Returns the columns as they are written into the object's metadata.
+    /// Returns the text of the object's metadata about typed columns.
     ///
     /// # Errors
     /// When they cannot be encoded.
@@ -131,7 +131,7 @@ mod tests {
         for (name, one, other, expected) in [
             ("price_n", ("price", NUMBER), ("price", NUMBER), true),
             ("price_n", ("price", NUMBER), ("Price", NUMBER), true),
-            // A declared column, from an attribute of that name.
+            // One column is declared, from an attribute of that name; the other is discovered.
             ("price_n", ("price", NUMBER), ("price_n", NUMBER), false),
             ("price_n", ("price", NUMBER), ("Price", "bigint"), false),
             ("price", ("price", "bigint"), ("Price", "bigint"), false),

@@ -1,4 +1,4 @@
-//! The Lambda function `archive-maintenance`: compacts the archive and erases from it.
+//! The Lambda function `archive-maintenance`: compacts the archive and erases rows from it.
 //!
 //! `processor::lambda` implements it.
 

@@ -1,4 +1,4 @@
-//! The tables of origins, copies and jobs on DynamoDB, and the checks before they are used.
+//! The tables of origins, copies and jobs on DynamoDB. Checks the tables before they are used.
 //!
 //! The SDK retries single requests; this module interprets its errors.
 
@@ -34,20 +34,20 @@ use crate::tables::statements::{StatementOutcome, Statements};
 
 /// Concurrent `BatchGetItem` requests: enough to hide their latency.
 const READS_AT_ONCE: usize = 4;
-/// Approximate number of copies in a sample: a table is divided into parts of this size, and each
-/// sample reads one of them.
+/// Approximate number of copies in a sample. A table is divided into parts of this size, and each
+/// sample reads one part.
 const SAMPLE_COPIES: u64 = 100;
-/// Approximate bytes of a sample if that many copies have more: one page.
+/// Approximate bytes of a sample, for large copies: one page.
 const SAMPLE_BYTES: u64 = 1024 * 1024;
 
-/// The tables.
+/// The tables of some rules on DynamoDB.
 #[derive(Clone, Debug)]
 pub struct DynamoDbCopies {
     client: Client,
     jobs_table: String,
     /// Names of the key attributes, by table.
     keys: BTreeMap<String, Vec<String>>,
-    /// Names of the key attributes of each rule's index that its table does not have, by rule.
+    /// Names of the index key attributes that are not key attributes of the table, by rule.
     beside: BTreeMap<String, Vec<String>>,
 }
 
@@ -55,9 +55,9 @@ fn is_condition_failed(code: Option<&str>) -> bool {
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Returns why no retry can help a write of one copy, if so: the copy would be too large, or have a
-/// value that an index does not accept. A wrong key concerns all copies, so it is not such a
-/// refusal.
+/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or
+/// have a value that an index does not accept. Returns `None` for a wrong key, because it concerns
+/// all copies.
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     let error = error.as_service_error()?;
     let message = error.message().unwrap_or_default();
@@ -77,7 +77,7 @@ where
     failure_of(&table, doing, "the key that the rules say", error)
 }
 
-/// Returns the key attributes, partition key first.
+/// Returns the names of the key attributes, partition key first.
 fn key_attributes(schema: &[KeySchemaElement]) -> Vec<String> {
     let mut schema: Vec<_> = schema.iter().collect();
     schema.sort_by_key(|element| element.key_type() != &KeyType::Hash);
@@ -85,11 +85,11 @@ fn key_attributes(schema: &[KeySchemaElement]) -> Vec<String> {
 }
 
 impl DynamoDbCopies {
-    /// Checks that every table and index matches the rules, and gives the rules the sort keys of
-    /// their indexes.
+    /// Checks that every table and index matches the rules. Sets the sort keys of the indexes in
+    /// the rules.
     ///
     /// # Errors
-    /// What does not match, and how to correct it.
+    /// Returns what does not match, and how to correct it.
     pub async fn open(client: Client, rule: &mut FanOut) -> Result<Self, Failure> {
         let mut tables = Self {
             client,
@@ -134,7 +134,7 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Reads items by their keys, as text, and keeps the part of each that `keep` returns. `names`
+    /// Reads items by their keys as text. Stores only what `keep` returns for each item. `names`
     /// are the table's key attributes.
     async fn read<R: Send>(
         &self,
@@ -164,7 +164,8 @@ impl DynamoDbCopies {
     }
 
     /// Reads up to 100 items with strong consistency, and repeats the request for unprocessed keys.
-    /// An answer has at most 16 MB, and only what `keep` returns is held until the next one.
+    /// An answer has at most 16 MB, and is freed before the next request, except what `keep`
+    /// returns.
     async fn read_chunk<R>(
         &self,
         (table, setting): (&str, &'static str),
@@ -172,7 +173,8 @@ impl DynamoDbCopies {
         keep: impl Fn(Item) -> R,
     ) -> Result<Vec<R>, Failure> {
         let mut found = Vec::new();
-        // Each answer must leave fewer keys than the one before, so there are at most 100 requests.
+        // Each answer must leave fewer keys than the previous one, so there are at most 100
+        // requests.
         while !keys.is_empty() {
             let failure = |error: &_| failed(table, setting, "BatchGetItem", error);
             let batch = batch_get(&self.client, table, &keys, failure).await?;
@@ -232,22 +234,22 @@ impl DynamoDbCopies {
     }
 }
 
-/// Returns a limit in the type of a request.
+/// Converts a limit to the type that requests use.
 fn limit(most: usize) -> i32 {
     i32::try_from(most).unwrap_or(i32::MAX)
 }
 
-/// Returns the part of a table that a sample reads, and the number of parts. Consecutive draws are
-/// a golden section of the table apart, so twice as many draws as parts reach each part.
+/// Returns the part of a table that a sample reads. Consecutive draws select parts that are a
+/// golden section of the table apart, so twice as many draws as parts reach each part.
 fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
     let parts = (items / SAMPLE_COPIES).max(bytes / SAMPLE_BYTES);
     let parts = parts.clamp(1, u64::from(SCAN_SEGMENTS_MAX));
-    // Both are below 2^32.
+    // The multiplication does not overflow, because both factors are below 2^32.
     SamplePart { part: ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts }
 }
 
-/// Returns what the rules must know of a table.
+/// Returns the properties of a table that the rules check.
 fn shape_of(table: &TableDescription) -> TableShape {
     let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
     let global = table.global_secondary_indexes().iter();
@@ -286,7 +288,7 @@ impl Expression {
         self.values.insert(placeholder.to_owned(), value);
     }
 
-    /// Returns the condition under which a copy is written.
+    /// Returns the condition of a write of a copy.
     fn condition(
         &mut self,
         rule: &CopyRule,
@@ -313,7 +315,7 @@ impl Expression {
         Ok(format!("#key = :key AND {older}"))
     }
 
-    /// Returns the update that sets values and mark.
+    /// Returns the update expression that sets the values and the mark.
     fn update(&mut self, values: &BTreeMap<String, Option<AttributeValue>>, mark: &Mark) -> String {
         self.value(":mark", SdkValue::S(mark.text()));
         let (mut set, mut remove) = (vec!["#mark = :mark".to_owned()], Vec::new());
@@ -469,7 +471,7 @@ impl CopyTables for DynamoDbCopies {
         if all.is_none() {
             return vec![None; keys.len()];
         }
-        // A separate write tells which of them failed, and why.
+        // For a failed statement a separate write finds the cause.
         let outcome = |outcome| match outcome {
             StatementOutcome::Done => Some(CopyOutcome::Written),
             StatementOutcome::ConditionFailed => Some(CopyOutcome::GuardFailed),
@@ -484,7 +486,7 @@ impl CopyTables for DynamoDbCopies {
     }
 
     async fn part(&self, rule: &CopyRule, draw: u64) -> Result<SamplePart, Failure> {
-        // The item count is some hours old on AWS, which is accurate enough.
+        // On AWS the item count is some hours old, which is accurate enough.
         let table = self.describe(&rule.target).await?;
         let known = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         Ok(sampled_part(known(table.item_count()), known(table.table_size_bytes()), draw))
@@ -504,7 +506,7 @@ impl CopyTables for DynamoDbCopies {
     }
 }
 
-/// Returns the outcome of a write of one copy.
+/// Converts the answer to a write of one copy to its outcome.
 fn outcome_of<O, E>(
     rule: &CopyRule,
     doing: &str,
@@ -537,13 +539,13 @@ mod tests {
             (2_155, 2_155 << 10, 21),
             (123_456, 0, 1234),
             (1 << 40, 1 << 50, 1 << 20),
-            // A page has 1 MB, so a part has fewer copies if they are large.
+            // A page has 1 MB, so a part has fewer copies if the copies are large.
             (2_000, 2_000 * (390 << 10), 761),
             (50, 50 * (390 << 10), 19),
         ] {
             let parts = sampled_part(items, bytes, 7).parts;
             assert_eq!(parts, u64::min(expected, u64::from(SCAN_SEGMENTS_MAX)));
-            // As many minutes after 1970 as now.
+            // Draws begin at the current number of minutes since 1970, as in a function.
             let draws = 29_920_000..29_920_000 + 2 * parts;
             let seen: BTreeSet<u64> =
                 draws.map(|draw| sampled_part(items, bytes, draw).part).collect();

@@ -1,5 +1,5 @@
-//! Origins, copies and jobs in memory, for tests: with an eventually consistent index, requests
-//! that fail or answer too late, and a stream of every change.
+//! Origins, copies and jobs in memory, for tests. The index is eventually consistent, requests fail
+//! or answer too late, and every change appears in a stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -15,9 +15,9 @@ use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::in_memory::{Faults, Unreliable};
 
-/// Copies in a page: few, so that several are needed.
+/// Copies in a page: few, so that a test needs several pages.
 const PAGE: usize = 3;
-/// Copies in a page of a sample: fewer than some tests have.
+/// Copies in a page of a sample: fewer than some tests have in a table.
 pub(crate) const SAMPLE_PAGE: usize = 100;
 pub(crate) const ORIGINS: &str = "products";
 pub(crate) const COPIES: &str = "order-lines";
@@ -29,20 +29,20 @@ type Table = BTreeMap<String, Item>;
 struct State {
     /// The largest limit in a request for a page of the index.
     page_asked: usize,
-    /// Copies that may still be read; unlimited without it.
+    /// Copies that may still be read; `None` for no limit.
     reads_left: Option<usize>,
     tables: BTreeMap<&'static str, Table>,
     records: Vec<LambdaRecord>,
     sequence: u64,
-    /// The copies as the index has them.
+    /// The copies as the index shows them.
     indexed: Table,
     /// Keys of copies whose writes are refused.
     refused: BTreeSet<String>,
-    /// Origins read since copies were last read, and the maximum of that.
+    /// The number of origins read since copies were last read, and its maximum.
     origins_at_once: (usize, usize),
-    /// The largest number of bytes of whole copies that were held at once.
+    /// The maximum bytes of whole copies that were held at the same time.
     copy_bytes_at_once: usize,
-    /// Pages of a sample that may still be read; unlimited without it.
+    /// Pages of samples that may still be read; `None` for no limit.
     pages_left: Option<usize>,
 }
 
@@ -51,11 +51,11 @@ struct State {
 pub(crate) struct InMemoryCopies {
     state: Mutex<State>,
     requests: Unreliable,
-    /// Percentage of pages that come from an index that was not updated since the previous page.
+    /// Percentage of index pages that show the index as it was at the previous page.
     stale_pages: u64,
     /// Duration of each write.
     write_time: Duration,
-    /// Copies in a page of the index, if not the default.
+    /// Copies in a page of the index; `None` for the default.
     page_copies: Option<usize>,
 }
 
@@ -134,7 +134,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().pages_left = Some(pages);
     }
 
-    /// Reads this many copies, of those that may be read.
+    /// Takes this many copies from the number that may still be read.
     fn take_reads(&self, copies: usize) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap();
         let Some(left) = state.reads_left else { return Ok(()) };
@@ -145,22 +145,22 @@ impl InMemoryCopies {
         Ok(())
     }
 
-    /// Returns the largest limit of a request for a page of the index so far.
+    /// Returns the largest limit that a request for an index page had so far.
     pub(crate) fn page_asked(&self) -> usize {
         self.state.lock().unwrap().page_asked
     }
 
-    /// Returns the maximum of origins that were read between two reads of copies.
+    /// Returns the maximum number of origins that were read between two reads of copies.
     pub(crate) fn origins_at_once(&self) -> usize {
         self.state.lock().unwrap().origins_at_once.1
     }
 
-    /// Returns the maximum of bytes of whole copies that were held at once.
+    /// Returns the maximum bytes of whole copies that were held at the same time.
     pub(crate) fn copy_bytes_at_once(&self) -> usize {
         self.state.lock().unwrap().copy_bytes_at_once
     }
 
-    /// Puts or deletes an item as a user does.
+    /// Puts or deletes an item as a user of the table does.
     pub(crate) fn set(&self, table: &'static str, key: &str, new: Option<Item>) {
         self.state.lock().unwrap().set(table, key, new);
     }
@@ -169,7 +169,7 @@ impl InMemoryCopies {
         self.state.lock().unwrap().tables.get(table).cloned().unwrap_or_default()
     }
 
-    /// Takes the records written since the last call.
+    /// Takes the stream records written since the last call.
     pub(crate) fn take_records(&self) -> Vec<LambdaRecord> {
         std::mem::take(&mut self.state.lock().unwrap().records)
     }
@@ -179,7 +179,8 @@ impl InMemoryCopies {
         self.state.lock().unwrap().tables.get(table)?.get(key).cloned()
     }
 
-    /// Returns the keys of some copies after one, and where the next page begins.
+    /// Returns the keys of at most `most` copies after the key `after`, and the key after which the
+    /// next page begins.
     fn page_of<'s>(
         copies: impl Iterator<Item = &'s String>,
         after: Option<&Item>,
@@ -193,8 +194,9 @@ impl InMemoryCopies {
         CopyPage { keys: page, next, ..CopyPage::default() }
     }
 
-    /// Returns some copies after a place of the index, in its order, and where the next page
-    /// begins. Copies without the sort key are not in the index.
+    /// Returns at most `most` copies after the index position `after`, in the order of the index,
+    /// and the position after which the next page begins. Copies without the sort key are not in
+    /// the index.
     fn index_page<'s>(
         &self,
         rule: &CopyRule,
@@ -399,7 +401,8 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         update: &Update,
     ) -> Vec<Option<CopyOutcome>> {
         if !self.write_time.is_zero() {
-            // A table as slow as this must not make tests wait for many copies.
+            // A table with slow writes answers each copy separately, so that tests need not wait
+            // for a whole batch.
             return Vec::new();
         }
         let mut outcomes = Vec::new();
@@ -444,12 +447,12 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     }
 }
 
-/// Returns the key of an origin in these tables.
+/// Returns the DynamoDB JSON of an origin's key in these tables.
 pub(crate) fn origin_key(number: u64) -> String {
     text(&AttributeValue::N(model::Number::from(number)))
 }
 
-/// Returns an origin.
+/// Returns an origin with this name.
 pub(crate) fn product(number: u64, name: &str) -> Item {
     json::item_from_str(&format!(
         r#"{{"productID":{{"N":"{number}"}},"productName":{{"S":"{name}"}}}}"#
@@ -457,7 +460,7 @@ pub(crate) fn product(number: u64, name: &str) -> Item {
     .unwrap()
 }
 
-/// Returns a copy, as a user creates it.
+/// Returns a new copy, as a user creates it.
 pub(crate) fn line(key: &str, product: u64) -> Item {
     json::item_from_str(&format!(r#"{{"line":{{"S":"{key}"}},"productID":{{"N":"{product}"}}}}"#))
         .unwrap()

@@ -1,11 +1,11 @@
-//! Checks many copies at once: reads their expected values in batches, and writes those that
-//! differ.
+//! Checks many copies at once: reads the data that determines their expected values in batches, and
+//! writes the copies that differ.
 //!
-//! A batch of new copies shares its origins, so jobs, origins and copies are read 100 per request
-//! instead of one by one. The order of the reads makes a check correct (job, then origin, then
-//! copy), and it is the same for all copies of a round. What a round could not settle, because a
-//! copy changed meanwhile or memory was short, goes into the next one. Copies are held once: of the
-//! first read of each, only its origin and size are kept.
+//! A batch of new copies has few origins, so jobs, origins and copies are read 100 per request
+//! instead of one by one. A check is correct because of the order of its reads: job, then origin,
+//! then copy. All copies of a round share this order. A copy goes into the next round if it changed
+//! meanwhile or memory was short. Each copy is read twice, and only the second read keeps the whole
+//! copy; the first keeps its origin and size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,22 +25,22 @@ use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
 
-/// Copies that are checked in one round: twenty requests read them and their origins.
+/// Copies that are checked in one round. Twenty requests read them and their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Upper bound of the bytes of copies that a round holds. With 4 MB of jobs and origins after which
-/// no more are read, the last [`LARGE_AT_ONCE`] of them, and the text of an answer, that is 36 MB
-/// of the function's 256 MB.
+/// Upper bound of the bytes of whole copies that a round holds. A round also holds jobs and
+/// origins, which it stops reading at 4 MB, the last [`LARGE_AT_ONCE`] of them, and the text of an
+/// answer: in total 36 MB of the function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
-/// Items read at once while they may have the maximum size of 400 KB: 8 MB.
+/// Items per request while they may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
-/// Average size in bytes up to which items count as small. Then a whole request's worth is read at
-/// once.
+/// Average size in bytes up to which items count as small. Small items are read with the maximum
+/// number per request.
 const SMALL_BYTES: usize = 8 * 1024;
-/// Minimum of copies in a round, however throttled the tables are: one request per copy would be
-/// the most expensive way.
+/// Minimum of copies in a round, even if the tables are throttled: one request per copy would cost
+/// the most.
 const ROUND_COPIES_MIN: usize = 8;
 
-/// The result of a check.
+/// The result of a check of one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
     /// The copy is correct.
@@ -48,35 +48,39 @@ pub(super) enum Looked {
     /// The copy was written.
     Written,
     /// The copy cannot be written: DynamoDB refuses the new item, its origin cannot have a job, or
-    /// its values cycle through several deployments.
+    /// its value is passed around in a cycle of several deployments.
     Refused,
 }
 
-/// Results of checks by the copy's key in DynamoDB JSON.
+/// Results of checks, by the copy's key in DynamoDB JSON.
 pub(super) type AllLooked = BTreeMap<String, Result<Looked, Failure>>;
 
-/// [`Sight::arrival`] of copies by their keys in DynamoDB JSON, for checks that records request.
+/// [`Sight::arrival`] of copies, by their keys in DynamoDB JSON. Only for checks that stream
+/// records request.
 pub(super) type Arrivals = BTreeMap<String, u32>;
 
-/// What a round read.
+/// The data that a round read.
 struct Seen<'a> {
-    /// By the origin's key in DynamoDB JSON. A failed read concerns only the origin's own copies.
+    /// Jobs by the origin's key in DynamoDB JSON. A job that cannot be decoded affects only its
+    /// origin's copies.
     jobs: BTreeMap<String, Result<Job, Failure>>,
     origins: BTreeMap<String, Item>,
-    /// By the copy's key in DynamoDB JSON.
+    /// What the first read kept of each copy, by the copy's key in DynamoDB JSON.
     before: BTreeMap<String, Glimpse>,
     after: BTreeMap<String, Item>,
     /// See [`Sight::nonce`].
     nonce: u64,
     arrivals: &'a Arrivals,
-    /// Copies that were not read, or whose origins were not, because those read before are large.
+    /// Copies that were not read, or whose origins were not read, because the items read before
+    /// them are large.
     unread: BTreeSet<String>,
 }
 
-/// What is read in one round, one request at a time, until it has the maximum size.
+/// Items that a round reads with one request after the other, until the items read have the maximum
+/// size.
 struct Portions<V> {
     rest: BTreeMap<String, V>,
-    /// Items read at once if they are small.
+    /// Items per request if items are small.
     most: usize,
     count: usize,
     bytes: usize,
@@ -87,7 +91,8 @@ impl<V> Portions<V> {
         Self { rest: all, most, count: 0, bytes: 0 }
     }
 
-    /// Returns what to read next. The first portion is always read, so each round makes progress.
+    /// Returns the keys to read next. There is always a first request, so each round makes
+    /// progress.
     fn next(&mut self) -> Option<BTreeMap<String, V>> {
         if self.rest.is_empty() || self.bytes > ROUND_BYTES / 2 {
             return None;
@@ -103,7 +108,8 @@ impl<V> Portions<V> {
     }
 }
 
-/// Takes the first copies, as many as a round may hold and at least one; returns the others.
+/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the
+/// others.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, Glimpse>,
@@ -124,18 +130,18 @@ enum Todo {
     Nothing,
     Again,
     Write(Update, CopyGuard),
-    /// Write it, and check it again.
+    /// Write the mark, and check the copy again.
     Mark(Update, CopyGuard),
-    /// It must not be written, for this reason.
+    /// The copy must not be written, for this reason.
     Refuse(String),
-    /// The read that decides failed.
+    /// The job is damaged.
     Fail(Failure),
 }
 
 /// The result of a round for one copy.
 enum Settled {
     Done(Looked),
-    /// Another check may help.
+    /// Another check may help; this is the reason why this one did not.
     Again(Failure),
     Failed(Failure),
 }
@@ -144,8 +150,8 @@ fn written_by_others() -> Failure {
     Failure::Retry("other writers keep changing this copy".to_owned())
 }
 
-/// Returns a copy's origin and its key, if that origin can have a job. DynamoDB refuses a whole
-/// request with an invalid key, which would block the other copies of the round.
+/// Returns a copy's origin and the origin's key, if that origin can have a job. DynamoDB refuses a
+/// whole request with an invalid key, which would block the other copies of the round.
 fn origin_of(rule: &CopyRule, copy: &Item) -> Option<(Origin, AttributeValue)> {
     let origin = rule.origin_of(copy).filter(Origin::fits)?;
     Some((origin, copy.get(&rule.index_key)?.clone()))
@@ -158,7 +164,8 @@ impl Seen<'_> {
         };
         let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
         if !origin.fits() {
-            // An origin whose key is too long has no job, so the copy's expected values are unknown.
+            // A key that is too long cannot be the key of a job. Without a job the copy's expected
+            // values are unknown.
             let reason = "the key of the copy's origin is too long as the key of a job";
             return Todo::Refuse(reason.to_owned());
         }
@@ -185,7 +192,7 @@ impl Seen<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that a batch named; the outcomes are those of its records.
+    /// Checks the copies that records of a batch name, and adds the outcomes of these records.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<Arrival>>,
@@ -215,7 +222,8 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Checks copies, given by their keys in DynamoDB JSON, and writes their expected values.
+    /// Checks copies, given by their keys in DynamoDB JSON, and writes the values of those that
+    /// differ.
     pub(super) async fn look_at_all(
         &self,
         rule: &CopyRule,
@@ -258,7 +266,8 @@ impl<T: CopyTables> Copies<T> {
                     let is_unread = |key: &String, _: &mut Failure| seen.unread.contains(key);
                     rest.extend(pending.extract_if(.., is_unread));
                     pending = self.settle_all(rule, pending, &seen, deadline, looked).await;
-                    // Bounded by the copies: each iteration settles some of them.
+                    // The restarts are bounded by the number of copies, because each iteration
+                    // settles some.
                     if looked.len() > before && !rest.is_empty() {
                         attempts.restart();
                     }
@@ -270,7 +279,8 @@ impl<T: CopyTables> Copies<T> {
                     if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    // A throttled table may answer smaller requests.
+                    // A throttled table may answer smaller requests, so the next round has half as
+                    // many copies.
                     round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }
@@ -278,7 +288,7 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Settles copies that were read; returns those that must be checked again.
+    /// Writes the copies that were read and differ. Returns those that must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -301,7 +311,7 @@ impl<T: CopyTables> Copies<T> {
         again
     }
 
-    /// Reads copies, jobs, origins and again copies, in this order.
+    /// Reads copies, jobs, origins, and the copies again, in this order.
     async fn see<'a>(
         &self,
         rule: &CopyRule,
@@ -313,8 +323,8 @@ impl<T: CopyTables> Copies<T> {
         for text in keys {
             wanted.insert(text.clone(), super::parsed(json::item_from_str(text), text)?);
         }
-        // The origins are known from the copies, but the copies must be read after them: hence
-        // twice.
+        // Copies are read twice: the first read finds their origins, and a check must read the copy
+        // after its origin.
         let mut before = BTreeMap::new();
         let mut portions = Portions::new(wanted.clone(), BATCH_GET_KEYS_MAX);
         while let Some(some) = portions.next() {
@@ -329,14 +339,15 @@ impl<T: CopyTables> Copies<T> {
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        // Each is held whole, so a portion stays small even if the previous ones were.
+        // Jobs and origins are held whole, so requests stay small even if the previous items were
+        // small.
         let mut portions = Portions::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some
                 .into_iter()
                 .map(|(key, (origin, value))| (origin, (key, value)))
                 .unzip::<_, _, BTreeSet<_>, BTreeMap<_, _>>();
-            // Each job before its origin.
+            // Each job is read before its origin.
             for (origin, item) in self.tables.jobs(&named).await? {
                 portions.bytes += item.size();
                 jobs.insert(origin.key, super::read_job(&item));
@@ -359,7 +370,7 @@ impl<T: CopyTables> Copies<T> {
         Ok(Seen { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
-    /// Writes a copy's expected values.
+    /// Checks one copy with the data of the round, and writes it if it differs.
     async fn settle(
         &self,
         rule: &CopyRule,
@@ -402,7 +413,7 @@ impl<T: CopyTables> Copies<T> {
 mod tests {
     use super::*;
 
-    /// Returns how many of 250 keys each portion reads if each brings this many bytes.
+    /// Returns how many of 250 keys each request reads if each request returns this many bytes.
     fn portions_of(most: usize, bytes: usize) -> Vec<usize> {
         let all = (0..250).map(|number| (format!("{number:03}"), ())).collect();
         let (mut portions, mut sizes) = (Portions::new(all, most), Vec::new());

@@ -1,9 +1,9 @@
 //! The executor of fan-out: keeps one job per origin, processes it page by page, and checks single
 //! copies.
 //!
-//! A change of an origin goes into its job first. A few copies are written at once, so a small
-//! fan-out is complete with the batch. Larger ones, and deletions, are left to the stream of the
-//! jobs table: starting a job and saving its progress change the job, and the record of that change
+//! A change of an origin is first written to the origin's job. If the origin has few copies, the
+//! batch writes them immediately. Large fan-outs, and deletions, are left to the stream of the jobs
+//! table: starting a job and saving its progress change the job, and the record of that change
 //! invokes the function again. So the stream of origins does not wait for a large fan-out, a job
 //! resumes after a crash, and no two workers write the same large page. The rule decides the
 //! expected values of copies.
@@ -40,46 +40,47 @@ use crate::tables::statements::STATEMENTS_MAX;
 
 use visit::{Extent, Times};
 
-/// Concurrent writes of copies of one origin: enough to hide the latency of one.
+/// Concurrent requests that write copies of one origin: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
 /// Origins or jobs of a batch that are processed concurrently. Each write may need its own
-/// connection, and every shard has an instance: ten instances with a thousand connections each are
-/// too many for an endpoint.
+/// connection, and every shard has an instance of the function. Ten instances with a thousand
+/// connections each would be too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
-/// Value of [`Copies::saved_every`]: after a crash the work since then is repeated, and a newer
-/// change is noticed with this delay or at the end of the page. Each save costs a write and a
-/// record, whose invocation finds nothing to do.
+/// Value of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. A
+/// newer change is noticed at the next save. Each save costs a write, and a record whose invocation
+/// finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
-/// Upper bound of copies that are written at once when an origin changed: one round of requests.
-/// The job's record, which arrives meanwhile, may write them again, which is idempotent; a larger
-/// fan-out is left to that record.
+/// Upper bound of copies that the batch writes immediately when an origin changed: one round of
+/// requests. The record of the job arrives meanwhile and may write them again, which is idempotent.
+/// A larger fan-out is left to that record.
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
-/// Copies in one page of a job or a repair, if they have at most 1 MB. Writing them takes well
+/// Copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes well
 /// below a second without throttling, and some seconds at the 1,000 writes per second of one
 /// partition. Each job holds two pages.
 const PAGE_COPIES: usize = 4000;
-/// Percentage of the remaining time that they may take; the rest is for the response.
+/// Percentage of the remaining time that the batch's own page may take. The rest is for the
+/// response.
 const FIRST_PAGE_PERCENT: u32 = 90;
 
 /// A page of an origin's copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyPage {
-    /// Their primary keys.
+    /// The primary keys of the copies.
     pub keys: Vec<Item>,
-    /// The index key attributes that their primary keys lack, by the same positions; empty if the
-    /// primary key has all.
+    /// The index key attributes that the primary keys lack, at the same positions; empty if the
+    /// primary key has all of them.
     pub beside: Vec<Item>,
     /// The key after which the next page begins; `None` on the last page.
     pub next: Option<Item>,
 }
 
 impl CopyPage {
-    /// Returns whether it has more copies than are written at once when an origin changed.
+    /// Returns whether the page has more copies than a batch writes immediately.
     fn is_large(&self) -> bool {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// Returns the place after which a page without the first `count` copies of this one begins.
+    /// Returns the key after which a page without the first `count` copies of this one begins.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -89,17 +90,17 @@ impl CopyPage {
     }
 }
 
-/// What is kept of a copy that was read only to find its origin.
+/// The data that is kept of a copy that was read only to find its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glimpse {
-    /// Its index key and its mark.
+    /// The index key and the mark of the copy.
     pub copy: Item,
-    /// Its size in bytes.
+    /// The size of the copy in bytes.
     pub bytes: usize,
 }
 
 impl Glimpse {
-    /// Returns what is kept of a copy of this rule.
+    /// Returns the data that is kept of a copy of this rule.
     #[must_use]
     pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
         let bytes = copy.size();
@@ -110,10 +111,10 @@ impl Glimpse {
     }
 }
 
-/// A part of the table of copies, and the number of parts.
+/// A part of the table of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePart {
-    /// Its number, from 0.
+    /// The number of this part, from 0.
     pub part: u64,
     /// The number of parts.
     pub parts: u64,
@@ -122,9 +123,9 @@ pub struct SamplePart {
 /// The condition of a write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyGuard {
-    /// It is a copy of the mark's origin, and its mark is older or of another origin.
+    /// The item is a copy of the mark's origin, and its own mark is older or of another origin.
     Older,
-    /// It is a copy of the mark's origin, and its mark is unchanged.
+    /// The item is a copy of the mark's origin, and its own mark is unchanged since it was read.
     Seen(Option<AttributeValue>),
 }
 
@@ -142,7 +143,7 @@ impl CopyGuard {
 /// The outcome of a guarded write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
-    /// It happened.
+    /// The copy was written.
     Written,
     /// The guard did not hold; nothing was written.
     GuardFailed,
@@ -150,13 +151,13 @@ pub enum CopyOutcome {
     Refused(String),
 }
 
-/// The tables of origins, copies and jobs. Reads of single items are strongly consistent, those of the
-/// index are not.
+/// The tables of origins, copies and jobs. Reads of items by their keys are strongly consistent;
+/// reads of the index are not.
 pub trait CopyTables: Send + Sync {
     /// Reads a job.
     fn job(&self, origin: &Origin) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
 
-    /// Writes a job if it still has the revision `found`; 0 means that there is none.
+    /// Writes a job if it still has the revision `found`; 0 means that the job does not exist.
     fn put_job(
         &self,
         job: &Item,
@@ -172,27 +173,29 @@ pub trait CopyTables: Send + Sync {
         most: usize,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads the jobs of some origins. Missing ones are left out, here and below.
+    /// Reads the jobs of some origins. The result has no entry for a missing job; the same holds
+    /// for the following methods.
     fn jobs(
         &self,
         origins: &BTreeSet<Origin>,
     ) -> impl Future<Output = Result<BTreeMap<Origin, Item>, Failure>> + Send;
 
-    /// Reads origins; arguments and results use their key values in DynamoDB JSON.
+    /// Reads origins. Arguments and results are identified by the origin's key value in DynamoDB
+    /// JSON.
     fn origins(
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, AttributeValue>,
     ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
-    /// Reads copies; arguments and results use their keys in DynamoDB JSON.
+    /// Reads copies. Arguments and results are identified by the copy's key in DynamoDB JSON.
     fn copies(
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
     ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
-    /// Reads the same, but keeps only their origins and sizes.
+    /// Reads the same copies, but keeps only their origins and sizes.
     fn glimpses(
         &self,
         rule: &CopyRule,
@@ -208,8 +211,8 @@ pub trait CopyTables: Send + Sync {
         guard: &CopyGuard,
     ) -> impl Future<Output = Result<CopyOutcome, Failure>> + Send;
 
-    /// Writes up to 25 copies, each if [`CopyGuard::of_job`] holds. Returns the outcomes in their
-    /// order; `None` for one that needs a write of its own.
+    /// Writes up to 25 copies, each if [`CopyGuard::of_job`] holds. Returns the outcomes in the
+    /// order of the copies; `None` for a copy that needs a separate write.
     fn write_some(
         &self,
         rule: &CopyRule,
@@ -224,7 +227,7 @@ pub trait CopyTables: Send + Sync {
         after: Option<&Item>,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Returns the part of the rule's target table that a sample reads; it depends on `draw`.
+    /// Returns the part of the rule's target table that a sample reads. `draw` selects the part.
     fn part(
         &self,
         rule: &CopyRule,
@@ -241,12 +244,12 @@ pub trait CopyTables: Send + Sync {
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 }
 
-/// The copies of some rules.
+/// The executor for the copies of some rules.
 #[derive(Clone, Debug)]
 pub struct Copies<T> {
     /// The tables.
     pub tables: T,
-    /// The rules of what is copied where.
+    /// The rules: which attributes are copied to which table.
     pub rule: FanOut,
     /// Retry policy for conflicts with other writers.
     pub retry: RetryPolicy,
@@ -254,7 +257,7 @@ pub struct Copies<T> {
     pub saved_every: Duration,
 }
 
-/// Attempts at one operation, and why the last one failed.
+/// Attempts at one operation, and the reason why the last one failed.
 struct Trying {
     attempts: Attempts,
     failure: String,
@@ -282,7 +285,7 @@ impl Trying {
 }
 
 /// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11
-/// random bits. The highest bit is set, so it is greater than any count of checks.
+/// random bits. The highest bit is set, so the number is also greater than any count of checks.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);
@@ -290,13 +293,14 @@ fn nonce() -> u64 {
 }
 
 fn read_job(item: &Item) -> Result<Job, Failure> {
-    // An operator must act; a retry delivers it to the failures bucket, where it is found.
+    // An operator must repair the job. The retries end in the failures bucket, where the operator
+    // finds the records.
     Job::from_item(item).map_err(|damaged| Failure::Retry(damaged.to_string()))
 }
 
 fn unknown_rule(name: &str) -> Failure {
-    // A removed rule, or one that is being deployed: the next attempt may run in a version that has
-    // it.
+    // The rule was removed, or is being deployed. The next attempt may run in a version that has
+    // the rule.
     Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
 }
 
@@ -316,8 +320,8 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Adds a change to the origin's job, and visits the first copies. Returns whether the change
-    /// was new to the job.
+    /// Writes a change to the origin's job, and writes the copies if they are few. Returns the
+    /// number of changes that were new to the job.
     async fn begin(
         &self,
         origin: &Origin,
@@ -335,13 +339,14 @@ impl<T: CopyTables> Copies<T> {
                 break begun;
             }
         };
-        // Copies to delete are marked first, with a mark per worker: two workers would undo each
-        // other's.
+        // Copies to delete are left to the job's record. Each worker marks them first with its own
+        // mark, so two workers would overwrite each other's marks.
         let is_deleting = rule.on_delete == OnDelete::Cascade && state.deleted;
         if let Some(job) = job.filter(|_| !is_deleting) {
             let work = self.work(rule, origin, job, Extent::Few, Times::until(deadline));
             match deadline.part_way(FIRST_PAGE_PERCENT).limit(work).await {
-                // The job's own record continues it; the stream of the origins does not wait.
+                // The record of the job continues the work, so the stream of the origins does not
+                // wait.
                 Ok(()) | Err(Failure::Retry(_)) => {}
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -349,8 +354,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(applied)
     }
 
-    /// Returns the job that contains the state if there is work, and whether the state was new to
-    /// it.
+    /// Writes the state to the job. Returns whether the state was new to the job, and the job if
+    /// there is work.
     async fn try_to_begin(
         &self,
         origin: &Origin,
@@ -361,8 +366,8 @@ impl<T: CopyTables> Copies<T> {
         if let Some(job) = &found
             && job.state.stamp >= state.stamp
         {
-            // The job already has this state: resume it. If the job's state is newer, this one is
-            // obsolete, and there is nothing to do.
+            // If the job already has this state, the job is resumed. If the job's state is newer,
+            // this state is obsolete, and nothing is left to do.
             let is_same = job.state.stamp == state.stamp;
             return Ok(Some((0, is_same.then(|| job.clone()))));
         }
@@ -374,7 +379,7 @@ impl<T: CopyTables> Copies<T> {
         })
     }
 
-    /// Continues a job, if it still has this revision, for half of the remaining time.
+    /// Continues a job for half of the remaining time, if it still has this revision.
     async fn go_on(
         &self,
         origin: &Origin,
@@ -393,7 +398,7 @@ impl<T: CopyTables> Copies<T> {
         };
         let Some(job) = found.as_ref().map(read_job).transpose()? else { return Ok(0) };
         if job.revision != revision || job.done {
-            // Every write of the job has a record of its own, so another worker continues it.
+            // Every write of the job has its own record, so another worker continues the job.
             return Ok(0);
         }
         self.work(rule, origin, job, Extent::All, Times::until(deadline)).await?;
@@ -429,7 +434,7 @@ impl<T: CopyTables> Executor for Copies<T> {
         });
         all(origins.collect(), &mut outcomes).await;
         self.look_at_named(looks, deadline, &mut outcomes).await;
-        // Jobs last: they take the remaining time.
+        // Jobs come last, because they use all of the remaining time.
         let jobs = in_order(jobs).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;
             TargetOutcome::new(origin.job_key(), joined.records, result)

@@ -1,10 +1,10 @@
-//! The self-check: checks some copies of each rule, others each time, and repairs those that
-//! differ.
+//! The self-check: checks some copies of each rule, different ones in each run, and repairs those
+//! that differ.
 //!
-//! Runs on a schedule. On request it checks all copies of a rule instead, page by page until its
-//! time is over, and returns where to resume. It finds what no record announced: a copy that the
-//! index did not have yet when its job visited the others, or discarded records. A copy whose job
-//! is in progress differs too; writing it is correct in either case.
+//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page
+//! by page until the time is over, and returns where to resume. Both find copies that no record
+//! reported: the index did not show the copy yet when the job read it, or records were discarded. A
+//! copy also differs while its job is in progress; writing it is correct then too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// Upper bound of copies in one sample. Parts differ in size, and a part ends only after the last
 /// item of a partition key.
 const SAMPLE_COPIES_MAX: usize = 400;
-/// Upper bound of pages of 1 MB in one sample, in proportion to the bound of copies.
+/// Upper bound of pages of 1 MB in one sample: one page per hundred copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
 /// The report of a run.
@@ -33,10 +33,10 @@ pub struct SelfCheckReport {
     pub copies: usize,
     /// Copies that differed from their origin and were repaired.
     pub repaired: usize,
-    /// Copies that could not be checked: left to a later run.
+    /// Copies that could not be checked. They are left to a later run.
     pub postponed: usize,
     /// Copies that cannot be written: DynamoDB refuses the new item, the origin's key is too long
-    /// for a job's key, or their values cycle through several deployments.
+    /// for a job's key, or the value is passed around in a cycle of several deployments.
     pub refused: usize,
 }
 
@@ -46,7 +46,7 @@ pub struct SelfCheckReport {
 pub struct RepairRequest {
     /// The rule's name.
     pub rule: String,
-    /// The key in DynamoDB JSON after which to resume; from the start without it.
+    /// The key after which to resume, in DynamoDB JSON; `None` begins with the first copy.
     pub after: Option<Box<RawValue>>,
 }
 
@@ -54,19 +54,19 @@ pub struct RepairRequest {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`; `postponed` are later ones that could not be checked
-    /// in this run.
+    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could
+    /// not be checked in this run.
     pub checked: SelfCheckReport,
     /// Whether all copies were checked.
     pub is_whole: bool,
-    /// The key after which to resume if not; without one, from the start.
+    /// The key after which to resume; `None` if nothing was checked, or everything was.
     pub after: Option<Box<RawValue>>,
 }
 
-/// How far a repair got within a page.
+/// The end of the work on a page of a repair.
 enum PageEnd {
     Whole,
-    /// After this copy of the page; before all of them if `None`.
+    /// The work ended after this copy of the page; `None` if it ended before the first copy.
     Behind(Option<Item>),
 }
 
@@ -76,10 +76,10 @@ struct Envelope {
 }
 
 impl RepairRequest {
-    /// Reads an event; `None` if it requests no repair.
+    /// Decodes an event; `None` if it requests no repair.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns what is wrong with the event.
     pub fn read(event: &str) -> Result<Option<Self>, Failure> {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
@@ -91,11 +91,11 @@ impl RepairRequest {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks all copies of a rule, page by page, for half of the remaining time, up to the first
-    /// copy that cannot be checked.
+    /// Checks the copies of a rule in order, page by page. Stops after half of the remaining time,
+    /// or before the first copy that cannot be checked.
     ///
     /// # Errors
-    /// When there is no such rule, the key is invalid, or the table cannot be read at all.
+    /// When there is no such rule, the key is invalid, or no page of the table can be read.
     pub async fn repair(
         &self,
         request: &RepairRequest,
@@ -111,11 +111,11 @@ impl<T: CopyTables> Copies<T> {
             after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
-        // Bounded by the time: each iteration makes one request.
+        // The loop is bounded by the time, because each iteration makes one request.
         loop {
             let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
                 Ok(page) => page,
-                // Report the progress; the caller resumes from there.
+                // The answer reports the progress so far, and the caller resumes from there.
                 Err(Failure::Retry(reason)) if checked.copies > 0 => {
                     warn!(
                         reason,
@@ -143,8 +143,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(Repaired { checked, is_whole, after })
     }
 
-    /// Checks the copies of a page in order, up to the first that cannot be checked or until the
-    /// time is over.
+    /// Checks the copies of a page in order. Stops before the first copy that cannot be checked, or
+    /// when the time is over.
     async fn repair_page(
         &self,
         rule: &CopyRule,
@@ -161,8 +161,9 @@ impl<T: CopyTables> Copies<T> {
                 match looked.remove(text) {
                     Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
-                    // Copies after one that could not be checked are counted when they are checked
-                    // again; writes are counted now, because they happen only once.
+                    // After a copy that could not be checked, later copies are not counted now,
+                    // because the next run checks them again. A write is counted now, because the
+                    // next run does not repeat it.
                     Some(Ok(Looked::Written)) => checked.repaired += 1,
                     Some(Ok(Looked::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(Looked::Refused | Looked::InOrder)) => {}
@@ -205,8 +206,9 @@ impl<T: CopyTables> Copies<T> {
         Ok(())
     }
 
-    /// Returns the keys of a sample of a rule's copies. A page that cannot be read leaves the
-    /// earlier ones: on a throttled table no sample would ever be complete.
+    /// Returns the keys of a sample of a rule's copies. If a page cannot be read, the sample
+    /// consists of the earlier pages. Otherwise no sample of a throttled table would ever be
+    /// complete.
     async fn sampled(
         &self,
         rule: &CopyRule,
@@ -237,7 +239,7 @@ impl<T: CopyTables> Copies<T> {
         Ok(keys)
     }
 
-    /// Checks a sample of each rule's copies; `draw` selects it.
+    /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
     /// When the deployment is wrong.

@@ -2,11 +2,12 @@
 //! condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
 //! operations".
 //!
-//! Writes that cannot be expressed so, or were not settled by it, are made elsewhere by single
-//! requests.
+//! Some writes cannot be expressed as a statement, or their statement fails. Other code makes these
+//! writes by single requests.
 //!
-//! Values that all copies share are literals in the statement's text if they are plain text, instead of
-//! parameters: 25 statements must contain them anyway, and a shared text is parsed once.
+//! A value that all copies share is written as a literal in the statement's text if it is plain
+//! text. All 25 statements must contain it anyway, and a text that all statements share is parsed
+//! once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
@@ -14,28 +15,28 @@ use rules::fan_out::{CopyRule, Mark, Update, mark_attribute};
 
 use crate::tables::statements::{STATEMENT_LENGTH_MAX, Statements};
 
-/// The value of a `?`.
+/// The value of a `?` in a statement.
 #[derive(Debug)]
 enum Parameter {
-    /// The same for each copy: its DynamoDB JSON.
+    /// A value that is the same for each copy, as DynamoDB JSON.
     Written(String),
-    /// The attribute of this name in the copy's key.
+    /// The value of the attribute with this name in the copy's key.
     OfKey(String),
 }
 
-/// A statement that writes copies of an origin, each identified by its key.
+/// A statement that writes copies of an origin. The parameters identify the copy.
 #[derive(Debug, Default)]
 pub(super) struct CopyStatement {
     text: String,
     /// The text as a JSON string.
     json: String,
-    /// One for each `?`.
+    /// The parameters, one for each `?`.
     parameters: Vec<Parameter>,
     /// Whether plain text is written as a literal.
     is_literal: bool,
 }
 
-/// Returns whether a string can be written as a literal without escapes: nothing in it ends the
+/// Returns whether a string can be written as a literal without escapes: no character ends the
 /// literal or is ambiguous to a parser.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
@@ -71,8 +72,8 @@ impl CopyStatement {
         self.value(value);
     }
 
-    /// Adds the copy's key and the condition that it is a copy of the mark's origin. `None` if the
-    /// mark is not of an origin.
+    /// Adds the copy's key and the condition that the item is a copy of the mark's origin. Returns
+    /// `None` if the mark's origin is not a key.
     fn copy_of(&mut self, rule: &CopyRule, key: &Item, mark: &Mark) -> Option<()> {
         self.text.push_str(" WHERE ");
         for name in key.keys() {
@@ -80,7 +81,7 @@ impl CopyStatement {
             self.text.push_str(" = ? AND ");
             self.parameters.push(Parameter::OfKey(name.clone()));
         }
-        // An attribute of the key needs no condition.
+        // The key identifies the item, so a key attribute needs no condition.
         if !key.contains_key(&rule.index_key) {
             let origin = json::attribute_value_from_str(&mark.origin).ok()?;
             self.equals(&rule.index_key, &origin);
@@ -89,7 +90,7 @@ impl CopyStatement {
         Some(())
     }
 
-    /// Adds the condition that a copy's mark is older or of another origin.
+    /// Adds the condition that the copy's own mark is older or of another origin.
     fn is_older(&mut self, rule: &CopyRule, mark: &Mark) {
         let attribute = mark_attribute(&rule.name);
         self.text.push('(');
@@ -105,8 +106,8 @@ impl CopyStatement {
         self.text.push(')');
     }
 
-    /// Adds the write of one copy to a request. Returns `None` if its key attributes differ from
-    /// the first's.
+    /// Adds the write of one copy to a request. Returns `None` if the copy's key lacks an attribute
+    /// of the statement.
     pub(super) fn push(&self, statements: &mut Statements, key: &Item) -> Option<()> {
         let mut names = self.parameters.iter().filter_map(|parameter| match parameter {
             Parameter::Written(_) => None,
@@ -130,11 +131,11 @@ impl CopyStatement {
 }
 
 /// Returns the statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job)
-/// holds. `key` is one copy's; the others have the same attributes. Returns `None` if PartiQL
-/// cannot express it: a name contains a quotation mark, or the statement would exceed DynamoDB's
-/// maximum length.
+/// holds. `key` is the key of one copy; the keys of the others have the same attributes. Returns
+/// `None` if PartiQL cannot express the write: a name contains a quotation mark, or the statement
+/// would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
-    // Long literals may make a statement too long that is short enough with parameters.
+    // If literals make the statement too long, it is built again with parameters only.
     [true, false].into_iter().find_map(|is_literal| said(rule, key, update, is_literal))
 }
 
@@ -214,7 +215,8 @@ mod tests {
         let key = |json: &str| item_from_str(json).unwrap();
         for (of, write, expected, parameters) in [
             (r#"{"k":{"S":"1"}}"#, set("v ~\""), update("'v ~\"'"), 2),
-            // Text that ends a literal, or that parsers may read differently, is a parameter.
+            // Text that would end a literal, or that parsers may read differently, becomes a
+            // parameter.
             (r#"{"k":{"S":"1"}}"#, set("it's"), update("?"), 3),
             (r#"{"k":{"S":"1"}}"#, set("\\"), update("?"), 3),
             (r#"{"k":{"S":"1"}}"#, set("\n"), update("?"), 3),
@@ -257,7 +259,7 @@ mod tests {
         let around = of(1, 1).unwrap().text.len() - 1;
         let longest = of(STATEMENT_LENGTH_MAX - around, 1).unwrap();
         assert_eq!((longest.text.len(), longest.parameters.len()), (STATEMENT_LENGTH_MAX, 2));
-        // Values become parameters before the statement is too long.
+        // Before the statement is too long, values become parameters.
         let longer = of(STATEMENT_LENGTH_MAX - around + 1, 1).unwrap();
         assert!(longer.text.len() < STATEMENT_LENGTH_MAX);
         assert_eq!(longer.parameters.len(), 6);

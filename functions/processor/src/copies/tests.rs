@@ -1,7 +1,7 @@
-//! Whole histories in memory: origins and copies change at any time. Every change arrives as a
-//! record, late, twice, out of order and in other batches. Requests fail, the index lags, executors
-//! run concurrently. When all records are processed and the self-check finds nothing more to do,
-//! every copy matches its origin.
+//! Complete histories in memory. Origins and copies change at any time. Every change arrives as a
+//! record: late, twice, out of order or in another batch. Requests fail, the index lags, executors
+//! run concurrently. When all records are processed and the self-check finds no difference, every
+//! copy matches its origin.
 
 mod loops;
 mod unusual;
@@ -36,7 +36,7 @@ fn copies(tables: &Arc<InMemoryCopies>, on_delete: &str, saved_every: Duration) 
     }
 }
 
-/// Returns copies with an index whose order users change.
+/// Returns an executor for copies whose index has a sort key, which users change.
 fn sorted_copies(tables: &Arc<InMemoryCopies>, on_delete: &str, saved_every: Duration) -> InMemory {
     let mut copies = copies(tables, on_delete, saved_every);
     copies.rule.rules.iter_mut().for_each(|rule| rule.index_sort = vec![SORT.to_owned()]);
@@ -47,7 +47,8 @@ async fn process(copies: &InMemory, batch: &[LambdaRecord]) -> Result<usize, Fai
     process_by(&copies.rule, copies, batch).await
 }
 
-/// Decides by a rule that may have less information than the executor.
+/// Processes records that `rule` decides. This rule may know less about the index than the
+/// executor's rule.
 async fn process_by(
     rule: &FanOut,
     copies: &InMemory,
@@ -62,7 +63,7 @@ async fn process_by(
     outcomes.into_iter().map(|outcome| outcome.result).sum()
 }
 
-/// Pseudo-random numbers of one seed.
+/// A pseudo-random number generator.
 struct Draws(u64);
 
 impl Draws {
@@ -77,19 +78,19 @@ impl Draws {
     }
 }
 
-/// What users know.
+/// The facts about origins and copies that the users in the test know.
 #[derive(Default)]
 struct Known {
-    /// Origins that existed at some time.
+    /// Origins that have existed.
     once: BTreeSet<u64>,
-    /// Copies as a user read them, including marks.
+    /// Copies as users read them earlier, including marks.
     read: Vec<(String, Item)>,
-    /// Copies that were put while their origin existed, and the origin has existed since: they must
-    /// not be deleted.
+    /// Copies that must not be deleted, by key, with their origins: they were put while the origin
+    /// existed, and the origin has existed since.
     kept: BTreeMap<String, u64>,
 }
 
-/// Returns a copy at any place of its index, or outside of it.
+/// Returns a copy at a random position in the index, or outside of the index.
 fn placed(draws: &mut Draws, mut copy: Item) -> Item {
     match draws.below(6) {
         0 => drop(copy.remove(SORT)),
@@ -98,7 +99,7 @@ fn placed(draws: &mut Draws, mut copy: Item) -> Item {
     copy
 }
 
-/// Makes one change as a user.
+/// Makes one random change, as a user does.
 fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut Known) {
     let origin = draws.below(3);
     let key = origin_key(origin);
@@ -125,14 +126,14 @@ fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut K
             known.kept.remove(&copy);
             tables.set(COPIES, &copy, None);
         }
-        // A user changes an item read earlier, and puts it whole.
+        // A user changes an item that was read earlier, and puts the whole item.
         7 if !known.read.is_empty() => {
             let (copy, item) = known.read.swap_remove(draws.index(known.read.len()));
             let item = item.with("quantity", model::Number::from(number));
             known.kept.remove(&copy);
             tables.set(COPIES, &copy, Some(item));
         }
-        // A user moves a copy within its index, out of it or into it.
+        // A user moves a copy within its index, out of the index or into it.
         8..10 => {
             if let Some(item) = tables.items(COPIES).remove(&copy) {
                 let item = placed(draws, item);
@@ -149,13 +150,13 @@ fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut K
     }
 }
 
-/// Processes some of the pending records; failed ones are delivered again.
+/// Processes some of the pending records. Failed records are delivered again.
 async fn deliver(draws: &mut Draws, copies: &InMemory, pending: &mut Vec<LambdaRecord>) {
     let mut batch = Vec::new();
     for _ in 0..1 + draws.below(4) {
         if !pending.is_empty() {
             let at = draws.index(pending.len());
-            // Some stay, to be delivered again.
+            // Some records stay pending, so they are delivered twice.
             let again = draws.below(6) == 0;
             batch.push(if again { pending[at].clone() } else { pending.swap_remove(at) });
         }
@@ -177,7 +178,7 @@ async fn drain(seed: u64, draws: &mut Draws, copies: &InMemory, pending: &mut Ve
     panic!("seed {seed}: records make records without end");
 }
 
-/// Checks that the copies selected by `is_known` are correct.
+/// Checks the copies for which `is_known` returns true.
 fn check(
     seed: u64,
     tables: &InMemoryCopies,
@@ -211,11 +212,12 @@ async fn copies_converge_under_every_seed() {
     let mut written = 0;
     for seed in 0..seeds {
         for on_delete in ["keep", "clear", "cascade"] {
-            // A lagging index leaves differences to the self-check; others leave none.
+            // If the index lags, the self-check must repair differences. Otherwise none may be
+            // left.
             let stale_pages = if seed % 3 == 0 { 0 } else { 20 };
             let faults = Faults { lost: 5, unanswered: 5, unprocessed: 0 };
             let tables = Arc::new(InMemoryCopies::with_faults(seed, faults, stale_pages));
-            // Progress is saved after each page, or at the end only.
+            // Progress is saved after each page, or only at the end.
             let saved_every = Duration::from_secs(3600 * (seed % 2));
             let copies = sorted_copies(&tables, on_delete, saved_every);
             let (mut draws, mut pending) = (Draws(seed), Vec::new());
@@ -224,7 +226,7 @@ async fn copies_converge_under_every_seed() {
                 change(&mut draws, &tables, number, &mut known);
                 if draws.below(2) == 0 {
                     pending.extend(tables.take_records());
-                    // Two concurrent executors, and a change in between.
+                    // Two executors run concurrently, and an origin or copy changes meanwhile.
                     let (mut left, mut right) =
                         (Draws(draws.below(1 << 30)), Draws(draws.below(1 << 30)));
                     let mut others = pending.split_off(pending.len() / 2);
@@ -243,7 +245,7 @@ async fn copies_converge_under_every_seed() {
             if stale_pages == 0 {
                 check(seed, &tables, on_delete, &known, |copy| copy.contains_key(SORT));
             }
-            // The self-check finds what the index did not have yet.
+            // The self-check finds the copies that the index did not show yet.
             for draw in 0..50 {
                 let deadline = Deadline::after(Duration::from_secs(3600));
                 let checked = copies.check_sample(draw, deadline).await.unwrap();
@@ -276,7 +278,7 @@ async fn a_large_job_continues_through_its_own_records() {
             .filter(|c| c.get("productName").and_then(AttributeValue::as_str) == Some(name))
             .count()
     };
-    // The batch itself writes one page.
+    // The batch itself writes the first page.
     process(&copies, &tables.take_records()).await.unwrap();
     assert_eq!(named("Chai"), 3);
     // A newer change stops the older job.
@@ -296,8 +298,8 @@ async fn a_large_job_continues_through_its_own_records() {
     assert_eq!((job.done, job.copies), (true, 100));
 }
 
-/// Two copies appear at places that the job has passed: one moves there, the other had no place
-/// before.
+/// Two copies appear at index positions that the job has passed. One moved to its position; the
+/// other was not in the index before.
 #[tokio::test]
 async fn a_copy_added_behind_the_cursor_follows_its_origin() {
     for (knows_sort_key, expected) in [(true, "Tea"), (false, "Chai")] {
@@ -341,7 +343,7 @@ async fn the_self_check_repairs_lost_changes() {
     for key in ["a", "b"] {
         tables.set(COPIES, key, Some(line(key, 1)));
     }
-    // All records are lost.
+    // All records are lost, so only the self-check can find the differences.
     tables.take_records();
     let deadline = Deadline::after(Duration::from_secs(60));
     let report = copies.check_sample(7, deadline).await.unwrap();
@@ -365,7 +367,7 @@ async fn a_repair_checks_all_copies() {
         let key = format!("line-{number:03}");
         tables.set(COPIES, &key, Some(line(&key, 1)));
     }
-    // All records are lost.
+    // All records are lost, so only the repair can find the differences.
     tables.take_records();
     let mut request = RepairRequest::read(r#"{"repair":{"rule":"products"}}"#).unwrap().unwrap();
     let deadline = Deadline::after(Duration::from_secs(3600));
@@ -373,7 +375,7 @@ async fn a_repair_checks_all_copies() {
     assert!(answer.is_whole && answer.after.is_none());
     assert_eq!((answer.checked.copies, answer.checked.repaired), (20, 20));
     assert!(tables.items(COPIES).values().all(|copy| copy["productName"].as_str() == Some("Chai")));
-    // From the middle on.
+    // The repair resumes in the middle.
     let after = r#"{"line":{"S":"line-014"}}"#.to_owned();
     request.after = Some(serde_json::value::RawValue::from_string(after).unwrap());
     assert_eq!(copies.repair(&request, deadline).await.unwrap().checked.copies, 5);
@@ -384,8 +386,8 @@ async fn a_repair_checks_all_copies() {
     assert!(RepairRequest::read(r#"{"repair":{"all":true}}"#).is_err());
 }
 
-/// However few copies a throttled table reads at once, a repair completes and skips none: its
-/// answer states how far it came.
+/// A throttled table allows few reads at a time. A repair completes nevertheless and skips no copy,
+/// because its answer states where to resume.
 #[tokio::test]
 async fn a_repair_of_a_throttled_table_resumes() {
     let tables = with_copies(1_200, Duration::ZERO);
@@ -396,7 +398,7 @@ async fn a_repair_of_a_throttled_table_resumes() {
     let (mut looked_at, mut repaired) = (0, 0);
     for run in 0_usize.. {
         assert!(run < 200, "it does not get through");
-        // Each read consumes the table's capacity for the invocation, which may not allow a single
+        // The reads that the table allows in this invocation. They may be too few for a single
         // page.
         tables.limit_reads(Some(run * 37 % 700));
         let answer = match copies.repair(&request, Deadline::after(Duration::from_secs(60))).await {
@@ -416,7 +418,7 @@ async fn a_repair_of_a_throttled_table_resumes() {
     assert!(names(&tables).iter().all(|name| name == "Chai"));
 }
 
-/// Returns tables with an origin and some copies of it, without records.
+/// Returns tables with an origin and some copies of it. The records of these writes are dropped.
 fn with_copies(count: usize, write_time: Duration) -> Arc<InMemoryCopies> {
     let tables = Arc::new(InMemoryCopies::with_write_time(write_time));
     for number in 0..count {
@@ -444,7 +446,7 @@ async fn a_page_that_takes_longer_than_an_invocation_is_written_in_several() {
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
     let mut pending = tables.take_records();
-    // A page has three copies, and there is time for one or two.
+    // A page has three copies, and an invocation has time for one or two.
     for _ in 0..100 {
         let effects = pending.iter().flat_map(|record| {
             copies.rule.decide(record, &Found::default()).unwrap().into_iter().map(|e| (0, e))
@@ -476,7 +478,7 @@ async fn a_copy_that_cannot_be_written_blocks_nothing() {
     assert_eq!(names(&tables), expected);
     let job = job(&tables);
     assert_eq!((job.done, job.copies, job.refused), (true, 7, 1));
-    // Nor does a check.
+    // A check does not write the copy either.
     tables.set(COPIES, "line-001", Some(line("line-001", 1).with("quantity", "2")));
     process(&copies, &tables.take_records()).await.unwrap();
     let deadline = Deadline::after(Duration::from_secs(60));
@@ -496,7 +498,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
     tables.set(COPIES, "line-new", Some(line("line-new", 1)));
     let created = tables.take_records();
-    // The record of the deletion arrives alone and late.
+    // The record of the deletion arrives late and without the others.
     process(&copies, &deleted).await.unwrap();
     process(&copies, &tables.take_records()).await.unwrap();
     assert!(tables.items(COPIES).contains_key("line-new"));
@@ -506,7 +508,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
         process(&copies, &tables.take_records()).await.unwrap();
     }
     assert_eq!(names(&tables), ["Tea"; 5]);
-    // Without its origin, each is deleted.
+    // Without its origin, each copy is deleted.
     tables.set(ORIGINS, &origin_key(1), None);
     for _ in 0..10 {
         process(&copies, &tables.take_records()).await.unwrap();
@@ -529,7 +531,7 @@ async fn the_table_of_jobs_may_be_emptied() {
     tables.take_records();
     let written_over = tables.items(COPIES)["line-000"].clone().with("productName", "by hand");
     tables.set(COPIES, "line-000", Some(written_over));
-    // Another one is from a deployment whose stream is younger.
+    // A second deployment whose stream is younger has written another copy.
     let mark = format!("{}@2027/{:040} 1", origin_key(1), 5);
     let imported = line("line-002", 1).with("productName", "theirs").with("_from_products", mark);
     tables.set(COPIES, "line-002", Some(imported));
@@ -538,7 +540,7 @@ async fn the_table_of_jobs_may_be_emptied() {
     tables.take_records();
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
     process(&copies, &tables.take_records()).await.unwrap();
-    // Jobs do not reach copies with a mark of a later stream, but checks do.
+    // Jobs do not change a copy with a mark of a later stream, but checks do.
     assert_eq!(names(&tables), ["Tea", "Tea", "Chai"]);
     let deadline = Deadline::after(Duration::from_secs(60));
     assert_eq!(copies.check_sample(7, deadline).await.unwrap().repaired, 1);

@@ -1,7 +1,7 @@
-//! Processes one job: reads its copies from the index page by page, and writes them.
+//! Processes one job: reads the origin's copies from the index page by page, and writes them.
 //!
-//! A page that takes longer than the remaining time is saved up to the copies that are done. So
-//! each invocation makes progress, however slow the table is.
+//! If a page takes longer than the remaining time, the job's progress is saved up to the copies
+//! that are done. So each invocation makes progress, even if the table is slow.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,33 +23,33 @@ use crate::tables::statements::STATEMENTS_MAX;
 /// The deadlines of work on a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// After this no further page or copy is begun.
+    /// After this time no further page or copy is begun.
     stop: Deadline,
-    /// Until this, begun requests may finish. Enough time is left after it to save the job's
-    /// progress.
+    /// Until this time, requests in progress may finish. Enough time is left after it to save the
+    /// job's progress.
     finish: Deadline,
 }
 
 impl Times {
-    /// Returns deadlines: half of the time until `deadline` for new work, half of the rest to
-    /// finish it.
+    /// Returns deadlines for the time until `deadline`: half of it for new work, and half of the
+    /// rest to finish the work.
     pub(super) fn until(deadline: Deadline) -> Self {
         Self { stop: deadline.half_way(), finish: deadline.part_way(75) }
     }
 }
 
-/// How much of a job to process.
+/// How many copies of a job to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// One page, if it has few copies.
+    /// One page, if the origin has few copies.
     Few,
     /// All pages that the time allows.
     All,
 }
 
 impl Extent {
-    /// Returns how many copies are read at once: for `Few`, one more than the bound, to detect
-    /// more.
+    /// Returns how many copies to read in a page. For `Few`, one more than the upper bound, to
+    /// detect that there are more.
     fn page_copies(self) -> usize {
         match self {
             Self::Few => COPIES_AT_ONCE + 1,
@@ -58,12 +58,12 @@ impl Extent {
     }
 }
 
-/// A job that is processed.
+/// A job in progress.
 struct Visit {
     job: Job,
-    /// Whether it has progress that its item does not have.
+    /// Whether the job has progress that is not saved in the table.
     is_unsaved: bool,
-    /// When its progress was last saved.
+    /// The time when the progress was last saved.
     saved: Instant,
 }
 
@@ -79,7 +79,7 @@ impl Visit {
         self.job.done = true;
     }
 
-    /// Records written copies of a page; returns why some were not written.
+    /// Records the outcome of a page in the job. Returns why some copies were not written.
     fn note(&mut self, page: &mut CopyPage, written: Written) -> Option<Failure> {
         self.job.copies += written.written;
         self.job.refused += written.refused;
@@ -98,22 +98,22 @@ impl Visit {
     }
 }
 
-/// The outcome of writes of some copies.
+/// The outcome of writing some copies.
 #[derive(Debug, Default)]
 struct Written {
     /// Number of copies whose guard held.
     written: u64,
-    /// The positions of the copies whose guard did not hold.
+    /// Positions of the copies whose guard did not hold.
     passed_over: Vec<usize>,
     /// Number of refused copies.
     refused: u64,
-    /// A refused copy, and why.
+    /// The key of a refused copy, and the reason.
     refusal: Option<(String, String)>,
-    /// Number of copies, from the first one on, that need no other visit.
+    /// Number of copies that are done, counted from the first one up to the first that is not done.
     visited: usize,
-    /// Copies were to be deleted, but their origin exists: they stay.
+    /// Whether copies to delete stay, because their origin exists.
     is_origin_there: bool,
-    /// Why other copies need another visit.
+    /// Why copies are not done and must be written again.
     failure: Option<Failure>,
 }
 
@@ -122,7 +122,7 @@ impl Written {
         Self { failure: Some(failure), ..Self::default() }
     }
 
-    /// Adds the outcome of other copies, except the number of visited ones.
+    /// Adds the outcome of other copies, except `visited` and `is_origin_there`.
     fn add(&mut self, other: Self) {
         self.written += other.written;
         self.passed_over.extend(other.passed_over);
@@ -140,15 +140,14 @@ impl Written {
     }
 }
 
-/// Copies that are read at once to find their marks: at most 4 MB of them, for each of four
-/// concurrent origins.
+/// Copies per request that reads marks: at most 4 MB, for each of four concurrent origins.
 const MARKS_AT_ONCE: usize = 10;
-/// Bytes of such copies after which those read are deleted before others are read: what one
-/// partition reads in a second or two. A function may be stopped, and only deleted copies are
-/// progress.
+/// Bytes of copies read for their marks, after which these copies are deleted before others are
+/// read. One partition reads this much in a second or two. A function may be stopped at any time,
+/// and only deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
-/// Marks that another worker set on copies for a deletion, by position in the page.
+/// The marks of other workers on copies of the same deletion, by the copy's position in the page.
 type MarkedOver = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
@@ -156,8 +155,8 @@ fn out_of_time() -> Failure {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Visits copies page by page until all requested ones are done, the time is used up, or
-    /// another worker has the job.
+    /// Writes copies page by page until all requested ones are done, the time is over, or another
+    /// worker has the job.
     pub(super) async fn work(
         &self,
         rule: &CopyRule,
@@ -203,7 +202,7 @@ impl<T: CopyTables> Copies<T> {
             };
             if let Some(failure) = failure {
                 let kept = visit.is_unsaved && self.save(origin, &mut visit).await?;
-                // The saved job has a record of its own, which continues from there.
+                // The save has its own stream record, which continues the job.
                 return if kept && matches!(failure, Failure::Retry(_)) {
                     Ok(())
                 } else {
@@ -212,7 +211,7 @@ impl<T: CopyTables> Copies<T> {
             }
             let is_due = visit.saved.elapsed() >= self.saved_every;
             if (is_last || visit.job.done || is_due) && !self.save(origin, &mut visit).await? {
-                // A newer change of the origin, or another executor of the same job.
+                // The origin has a newer change, or another executor processes the same job.
                 break;
             }
             if is_last {
@@ -249,8 +248,8 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    /// Writes the copies of a page. Copies to delete are marked; then the origin is read; if it
-    /// does not exist, the copies whose mark is unchanged are deleted.
+    /// Writes the copies of a page. To delete copies, first marks them, then reads the origin. If
+    /// the origin does not exist, deletes the copies whose mark is unchanged.
     async fn write_page(
         &self,
         rule: &CopyRule,
@@ -263,7 +262,7 @@ impl<T: CopyTables> Copies<T> {
         let written = match (update, update.marking()) {
             (Update::Delete { mark }, Some(marking)) => {
                 let marked = self.write_all(rule, copies, &marking, times).await;
-                // Copies that were marked in time are deleted after the stop.
+                // A copy that was marked in time may be deleted until `finish`.
                 let times = Times { stop: times.finish, ..times };
                 self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
@@ -279,7 +278,7 @@ impl<T: CopyTables> Copies<T> {
         written
     }
 
-    /// Deletes marked copies of a page, each while it has a mark of this deletion.
+    /// Deletes marked copies of a page. A copy is deleted only if it has a mark of this deletion.
     async fn delete_page(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
@@ -304,21 +303,22 @@ impl<T: CopyTables> Copies<T> {
         marked.is_origin_there = deleted.is_origin_there;
         marked.add(deleted);
         if marked.is_origin_there {
-            // Nothing is left to do, so there is no failure.
+            // The origin exists, so nothing is left to do, and a failure does not matter.
             marked.failure = None;
         }
         marked
     }
 
-    /// Deletes copies that this worker's marks could not delete, because others marked them for the
-    /// same deletion: workers of the same job, or checks. Those may have crashed, and their records have
-    /// no effect once the job continued, so this worker must delete the copies. It marks them over the
-    /// mark that it read, and then reads the origin: another worker may write its mark once more after
-    /// that, to a copy that was put again.
+    /// Deletes the copies that other workers marked after this worker, for the same deletion:
+    /// workers of the same job, or checks. Those workers may have crashed, and their records have
+    /// no effect once the job continued, so this worker must delete the copies. It replaces each
+    /// mark that it read by its own and reads the origin again, because the copy may have been put
+    /// again meanwhile.
     ///
-    /// Two workers both finish. The one that marks last deletes, unless the other marks between two of
-    /// its requests, and the attempts of each are bounded. Copies after one that still has another
-    /// worker's mark do not count as visited, so some are deleted before the next ones are read.
+    /// If two workers do this concurrently, both finish. The worker that marks last deletes the
+    /// copy, unless the other marks it between the two requests of this worker; the attempts of
+    /// each worker are bounded. Copies after one that still has another worker's mark do not count
+    /// as done. Some copies are deleted before the next ones are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -350,7 +350,7 @@ impl<T: CopyTables> Copies<T> {
             let mut rest = open.split_off(read.min(open.len()));
             open = self.delete_found(place, copies, (mark, found), deleted, times).await;
             if open.len() < read {
-                // Each restart leaves fewer copies, so the restarts are bounded by the copies.
+                // The restarts are bounded by the number of copies, because each leaves fewer.
                 trying.attempts.restart();
             }
             open.append(&mut rest);
@@ -365,9 +365,9 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Reads the copies at the first of some positions. Returns those that have another mark of the
-    /// same deletion, by position, and the number read: as many as are written at once, or fewer if
-    /// they are large or the table is throttled.
+    /// Reads the copies at the first of these positions. Returns the number of copies read, and the
+    /// marks of other workers for the same deletion. It reads as many copies as a batch writes
+    /// immediately, or fewer if they are large or the table is throttled.
     async fn marked_over(
         &self,
         rule: &CopyRule,
@@ -386,7 +386,7 @@ impl<T: CopyTables> Copies<T> {
             let keys = named.iter().map(|(_, text, key)| (text.clone(), (*key).clone())).collect();
             let read = match self.tables.glimpses(rule, &keys).await {
                 Ok(read) => read,
-                // Those that were read are deleted first.
+                // The copies that were read before this failure are deleted first.
                 Err(Failure::Retry(_)) if count > 0 => break,
                 Err(failure) => return Err(failure),
             };
@@ -401,9 +401,9 @@ impl<T: CopyTables> Copies<T> {
         Ok(Some((count, found)))
     }
 
-    /// Marks copies over the marks that were read, and deletes them if their origin does not exist.
-    /// Returns the positions, sorted, of those that have another mark by now or that there was no
-    /// time for.
+    /// Replaces the marks that were read, and deletes the copies if their origin does not exist.
+    /// Returns the positions, sorted, of the copies that were marked again meanwhile or for which
+    /// there was no time.
     async fn delete_found(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
@@ -478,8 +478,9 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    /// Writes some copies in one request, and unsettled ones by single requests. All are tried: a
-    /// written copy needs no second write.
+    /// Writes some copies in one request. Copies whose outcome is unknown are written again by
+    /// single requests. A failure does not stop the other writes, because a written copy needs no
+    /// second write.
     async fn write_some(
         &self,
         rule: &CopyRule,
@@ -516,7 +517,7 @@ impl<T: CopyTables> Copies<T> {
         all
     }
 
-    /// Writes copies with many concurrent requests, until all are written or the time is over.
+    /// Writes copies with many concurrent requests until all are written or the time is over.
     async fn write_all(
         &self,
         rule: &CopyRule,
@@ -538,7 +539,7 @@ impl<T: CopyTables> Copies<T> {
                 break;
             }
         }
-        // Copies after an incomplete chunk do not count as visited.
+        // Copies after an incomplete chunk do not count as done.
         for (number, keys) in keys.chunks(STATEMENTS_MAX).enumerate() {
             let done = visited.get(&number).copied().unwrap_or(0);
             all.visited += done;

@@ -1,4 +1,4 @@
-//! The interface of an executor: loads what a rule needs, and applies folded effects.
+//! The interface of an executor: loads the data that a rule needs, and applies folded effects.
 //!
 //! The executors are in the modules of their targets, such as `totals` and `archive_sink`.
 
@@ -11,10 +11,10 @@ use crate::failure::Failure;
 
 /// Applies effects. It makes no decisions.
 pub trait Executor: Send + Sync {
-    /// Loads what a rule needs.
+    /// Loads the data that a rule needs.
     fn load(&self, needs: Needs) -> impl Future<Output = Result<Found, Failure>> + Send;
 
-    /// Applies every effect, each target on its own, until the deadline.
+    /// Applies every effect until the deadline, independently for each target.
     fn apply(
         &self,
         folded: Folded,
@@ -23,8 +23,8 @@ pub trait Executor: Send + Sync {
     ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
 }
 
-/// Returns targets in the order of their first records: targets that the invocation has no time for
-/// are then the last ones, which makes the next delivery shorter.
+/// Returns targets in the order of their first records. Targets that the invocation has no time for
+/// are then the last ones, so the redelivered rest of the batch is short.
 pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
     let mut targets: Vec<_> = targets.into_iter().collect();
     targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
@@ -36,12 +36,12 @@ pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<
 pub struct TargetOutcome {
     /// The target, for messages.
     pub target: String,
-    /// Positions in the batch of the records that caused the effects.
+    /// Positions in the batch of the records whose effects the target has.
     pub records: Vec<usize>,
-    /// Number of these records that changed the target; the others were applied already, or are
+    /// Number of these records that changed the target. The others were applied before, or are
     /// quarantined.
     pub result: Result<usize, Failure>,
-    /// Records that no retry can help, as only the target could tell.
+    /// Records to quarantine for a reason that only the target could detect.
     pub set_aside: Vec<SetAside>,
 }
 
@@ -50,7 +50,7 @@ pub struct TargetOutcome {
 pub struct SetAside {
     /// The id of the record's event; `None` for all records of the target.
     pub event_id: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -61,7 +61,7 @@ impl TargetOutcome {
         Self { target, records, result, set_aside: Vec::new() }
     }
 
-    /// Returns the outcomes of effects on targets that an executor does not have.
+    /// Returns a failed outcome for every effect that the executor does not support.
     #[must_use]
     pub fn unknown(folded: Folded) -> Vec<Self> {
         let unknown = || Failure::Fatal("this function has no such target".to_owned());

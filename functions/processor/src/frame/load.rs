@@ -1,8 +1,8 @@
-//! Loads what a rule needs for a batch, in the order of its records and in parts. So a load that
-//! cannot be completed shortens the batch instead of failing all of it. Totals may have many slots:
-//! then few are read at a time, and no more are kept than memory allows.
+//! Loads the data that a rule needs for a batch, in the order of the records and in parts. So an
+//! incomplete load shortens the batch instead of failing all of it. Totals may have many slots. To
+//! save memory, few such totals are read at a time, and only a limited number of slots is kept.
 //!
-//! The module does not decide anything.
+//! This module makes no decisions about records.
 
 use futures::{StreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
@@ -15,42 +15,43 @@ use crate::event::Delivered;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Slots loaded concurrently over all parts. One takes about 2 KB while it is read, so they take 20
-/// MB of the function's 256.
+/// Upper bound of slots that all parts load concurrently. A slot takes about 2 KB while it is read,
+/// so they take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
-/// Slots after which no further totals are loaded. They are kept until the batch is done, each
-/// takes about 200 bytes, and a batch may name thousands of counters with a thousand slots. The
-/// other totals are read when they are written.
+/// Number of loaded slots after which no further totals are loaded. Loaded slots are kept until the
+/// batch is done and take about 200 bytes each, and a batch may name thousands of counters with a
+/// thousand slots. The executor reads the other totals when it writes them.
 const SLOTS_MAX: usize = 30_000;
 
-/// The first way to load a batch. Four concurrent parts hide the latency and leave capacity of the
-/// table to others; a part is one request. A quarter of the time is many times what that takes.
+/// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the
+/// latency and leave capacity of the table to others. A quarter of the time is many times what this
+/// needs.
 const WIDE: Way = Way { at_once: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
-/// The way after the first one loaded nothing: concurrent parts that share a slow table may all be
-/// incomplete. Sequential ones do not, and each needs at most some seconds.
+/// The second attempt, if the first one loaded nothing. On a slow table, concurrent parts may all
+/// stay incomplete. Sequential small parts complete one after the other within a few seconds each.
 const NARROW: Way = Way { at_once: 1, needs_max: 10, percent: 33 };
 
-/// A way to load parts.
+/// How to load the parts of a batch.
 struct Way {
-    /// Concurrent parts.
+    /// Number of concurrent parts.
     at_once: usize,
-    /// Needs in one part.
+    /// Upper bound of needs in one part.
     needs_max: usize,
-    /// Percentage of the remaining time that it may take. Both ways together take half; the other
-    /// half is for the effects.
+    /// Percentage of the remaining time for this attempt. Both attempts together take half of the
+    /// time; the other half is for the effects.
     percent: u32,
 }
 
-/// What was loaded for the first records of a batch.
+/// The data that was loaded for the first records of a batch.
 pub(super) struct Loaded {
     pub(super) found: Found,
-    /// Number of records that it is sufficient for.
+    /// Number of records for which the data is complete.
     pub(super) records: usize,
-    /// Why it is not sufficient for all.
+    /// Why the data is not complete for all records.
     pub(super) failure: Option<Failure>,
 }
 
-/// Needs of records that no earlier record has.
+/// The needs of consecutive records, without those that an earlier record has too.
 struct Part {
     /// The position after the last record of the part.
     end: usize,
@@ -58,8 +59,8 @@ struct Part {
 }
 
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
-    /// Loads what the first records of a batch need, for as many as half of the remaining time allows.
-    /// If a wide load loads nothing, tries a narrow one.
+    /// Loads the data for the first records of a batch, as many as half of the remaining time
+    /// allows. If concurrent parts load nothing, loads sequential ones.
     pub(super) async fn load(&self, batch: &[Delivered<'_>], deadline: Deadline) -> Loaded {
         let loaded = self.load_parts(batch, &WIDE, deadline).await;
         match loaded.failure {
@@ -78,11 +79,12 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let loads = parts.iter();
         let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
         let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.at_once);
-        // A rule that needs heads needs all of them, and few of its records have totals.
+        // If a rule needs heads, its totals are not left out either: it needs all heads, and few of
+        // its records have totals.
         let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
         for Part { end, needs } in &parts {
             if may_leave_out && loaded.found.slots() >= SLOTS_MAX {
-                // The same holds for all later parts: their loads are not begun.
+                // The limit stays exceeded for all later parts, so their loads are not begun.
                 loaded.found.left_out.extend(needs.totals.iter().cloned());
                 loaded.records = *end;
                 continue;
@@ -103,8 +105,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         loaded
     }
 
-    /// Divides a batch into parts: at least one, and none with more needs than `needs_max`, unless
-    /// a single record has more.
+    /// Divides a batch into at least one part. No part has more than `needs_max` needs, unless a
+    /// single record has more.
     fn parts(&self, batch: &[Delivered<'_>], needs_max: usize) -> Vec<Part> {
         let (mut parts, mut seen, mut needs) = (Vec::new(), Needs::default(), Needs::default());
         if self.rule.look_ahead() != LookAhead::Nothing {
@@ -121,8 +123,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         parts
     }
 
-    /// Returns the needs of a record. One that cannot be decoded needs nothing: it is refused
-    /// later.
+    /// Returns the needs of a record. A record that cannot be decoded has no needs, because it is
+    /// refused later.
     fn needs_of(&self, delivered: &Delivered<'_>) -> Needs {
         let needs = if self.rule.look_ahead() == LookAhead::Keep {
             delivered.record().as_ref().ok().map(|record| self.rule.needs(&[record]))

@@ -1,9 +1,10 @@
-//! The frame that every stream function shares: decodes the batch in order, loads what the rule
-//! needs, decides, folds, applies, quarantines refused records, reports.
+//! The frame, which all stream functions share. It decodes the batch in order, loads the data that
+//! the rule needs, lets the rule decide, folds the effects and applies them, quarantines refused
+//! records, and reports.
 //!
-//! The rule decides, the executor applies. At most one record is reported: the first one to deliver
-//! again, with all records after it. Effects are idempotent, so redelivered records that were
-//! applied change nothing.
+//! The rule decides, the executor applies. The report names at most one record: the first one to
+//! deliver again, with all records after it. Effects are idempotent, so redelivered records that
+//! were applied change nothing.
 
 mod executor;
 mod load;
@@ -25,24 +26,24 @@ use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use load::Loaded;
 
-/// Concurrent writes to the quarantine: a batch of nothing but refused records must be done in one
-/// invocation.
+/// Concurrent writes to the quarantine. One invocation must be able to quarantine a batch of only
+/// refused records.
 const QUARANTINE_AT_ONCE: usize = 16;
 
 /// The outcome of a batch, in numbers of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Delivered.
+    /// Records of the batch.
     pub records: usize,
-    /// Not relevant to this function.
+    /// Records that are not relevant to this function.
     pub ignored: usize,
-    /// Changed a target.
+    /// Records that changed a target.
     pub applied: usize,
-    /// Had been applied before.
+    /// Records that had been applied before.
     pub already_applied: usize,
-    /// Quarantined.
+    /// Records that were quarantined.
     pub refused: usize,
-    /// Returned for another delivery: the first one that failed, and all after it.
+    /// Records returned for redelivery: the first one that failed, and all after it.
     pub retried: usize,
 }
 
@@ -58,11 +59,11 @@ pub struct Report {
 /// A stream function.
 #[derive(Clone, Debug)]
 pub struct Frame<R, E, O> {
-    /// Its decisions.
+    /// The rule that decides about records.
     pub rule: R,
-    /// Applies them.
+    /// The executor that applies the decisions.
     pub executor: E,
-    /// Where refused records go.
+    /// The quarantine of refused records.
     pub quarantine: Quarantine<O>,
 }
 
@@ -80,7 +81,7 @@ pub struct Processed<'p> {
 struct Decided {
     ignored: usize,
     folded: Folded,
-    /// Records that no retry can help, by position, and why.
+    /// Refused records by position, each with the reason. No retry can help them.
     refused: Vec<(usize, String)>,
 }
 
@@ -95,8 +96,8 @@ impl Decided {
 }
 
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
-    /// Processes an event; `None` if it is not a batch. If nothing must be loaded before the first
-    /// decision, the records are decided while the event is decoded.
+    /// Processes an event; `None` if it is not a batch. If the rule needs no data of single
+    /// records, the rule decides while the event is decoded.
     ///
     /// # Errors
     /// When the event cannot be decoded.
@@ -150,10 +151,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         self.apply(batch, decided, &found, deadline, outcome).await
     }
 
-    /// Applies the decisions, quarantines refused records, and reports. Applying and quarantining
-    /// run concurrently: targets may take all the time, and a refused record before theirs would be
-    /// redelivered with them forever. Records that targets quarantine come after that; without time
-    /// for them, the next delivery has more, because the applied targets take less.
+    /// Applies the decisions, quarantines refused records, and reports. Both run concurrently: if
+    /// targets use all the time, they are redelivered, and so is a refused record before their
+    /// records, which must then be quarantined already. Records that targets quarantine come
+    /// afterwards. If no time is left for them, the next delivery has more time, because targets
+    /// that were applied take less.
     async fn apply(
         &self,
         batch: &[Delivered<'_>],
@@ -193,8 +195,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         outcome.report(batch)
     }
 
-    /// Returns the effects, and why no retry can help. A record that was kept for the load is not
-    /// decoded again.
+    /// Returns the effects of a record, and the reason if it is refused. A record that was kept for
+    /// the load is not decoded again.
     fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(unreadable);
@@ -242,12 +244,12 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     }
 }
 
-/// Returns the records that a target quarantines, each once, and why.
+/// Returns the positions of the records that a target quarantines, each once, with the reason.
 fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, String)> {
     if target.set_aside.is_empty() {
         return Vec::new();
     }
-    // Looking at a record may decode it, so each is looked at once.
+    // Each record is read only once, because reading may decode it.
     let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for position in &target.records {
         let id = batch.get(*position).and_then(|delivered| {
@@ -258,7 +260,8 @@ fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, 
     let mut positions = BTreeMap::new();
     for SetAside { event_id, reason } in &target.set_aside {
         let named = event_id.as_ref().and_then(|id| ids.get(id));
-        // Quarantining more records loses nothing.
+        // If the event id is unknown, all records of the target are quarantined, which loses no
+        // record.
         let named = named.unwrap_or(&target.records);
         positions.extend(named.iter().map(|position| (*position, reason.clone())));
     }
@@ -282,12 +285,12 @@ impl Outcome {
         Self { summary, retry_from: None }
     }
 
-    /// Records that needs were loaded only for this many records.
+    /// Records a failure of the load, which is complete only for the first `records` records.
     ///
     /// # Errors
-    /// When that is none of several records: Lambda answers a failed invocation with a smaller
-    /// batch (`BisectBatchOnFunctionError`), but redelivers the same batch if its first record is
-    /// reported.
+    /// When no record of several is loaded. Lambda halves the batch if the invocation fails
+    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda
+    /// redelivers the same batch.
     fn not_loaded(
         &mut self,
         batch: &[Delivered<'_>],
@@ -300,7 +303,8 @@ impl Outcome {
         self.fail(records, "load", failure)
     }
 
-    /// Records that a record must be delivered again; a fatal failure ends the invocation.
+    /// Records that the record at `position` must be delivered again. A fatal failure ends the
+    /// invocation.
     fn fail(&mut self, position: usize, target: &str, failure: Failure) -> Result<(), Failure> {
         match failure {
             Failure::Fatal(reason) => {
@@ -323,7 +327,8 @@ impl Outcome {
     fn report(mut self, batch: &[Delivered<'_>]) -> Result<Report, Failure> {
         let mut response = BatchResponse::default();
         if let Some((first, reason)) = self.retry_from {
-            // A record without a readable sequence number cannot be reported; an earlier one can.
+            // A record without a readable sequence number cannot be reported. An earlier record is
+            // reported instead.
             let named =
                 batch.iter().take(first + 1).enumerate().rev().find_map(|(position, delivered)| {
                     Some((position, delivered.sequence_number()?))

@@ -1,4 +1,4 @@
-//! The frame with the rule of counters, and a table and a quarantine in memory.
+//! The frame with the rule of counters, over a table and a quarantine in memory.
 
 mod slots;
 
@@ -79,7 +79,7 @@ async fn a_batch_is_one_write_per_total() {
     assert_eq!(total(&table, "B"), Some(Number::from(-4i64)));
     assert_eq!(table.items()["A"]["revision"], AttributeValue::N(Number::from(1i64)));
 
-    // The same records in other batches change nothing.
+    // The same records change nothing when they are delivered in other batches.
     let items = table.items();
     for batch in [&batch[2..], &batch[..1], &batch[1..4]] {
         let report = process(&frame, batch).await.unwrap();
@@ -167,7 +167,8 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
     let never = Faults { lost: 100, ..Faults::default() };
     let table = Arc::new(InMemoryTable::with_faults("counter", 1, never));
     let frame = frame(table, Arc::default(), 2);
-    // Lambda answers a failed invocation with a smaller batch, which a single record cannot become.
+    // Lambda answers a failed invocation with a smaller batch. A single record cannot be divided,
+    // so it is reported.
     let batch = [vote(7, "A#0", Some(1)), vote(8, "A#0", Some(2))];
     assert_eq!(process(&frame, &batch).await, Err(Failure::Retry("throttled".to_owned())));
     let report = process(&frame, &batch[..1]).await.unwrap();
@@ -179,9 +180,9 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
 async fn the_loaded_part_of_a_batch_is_applied() {
     let table = Arc::new(InMemoryTable::new("counter"));
     let frame = frame(Arc::clone(&table), Arc::default(), 2);
-    // Before it knows the size of a total, it reads few at a time.
+    // The executor knows the size of a total, so it reads many totals at a time.
     frame.executor.note_loaded(1);
-    // Counters whose names are not in the order of the records, two records each.
+    // Counters in another order than their records. Each counter has two records.
     let name = |record: usize| record / 2 * 7919 % 1000;
     let record = |record| vote(record, &format!("{:03}#0", name(record)), Some(1));
     let batch: Vec<String> = (0..700).map(record).collect();
@@ -196,14 +197,14 @@ async fn the_loaded_part_of_a_batch_is_applied() {
         assert_eq!(named.is_some(), !rest.is_empty());
     }
     assert_eq!(table.items().len(), 350);
-    // Needs that are too many at once are loaded in small parts.
+    // If the table refuses many keys at once, the needs are loaded in small parts.
     table.answer_keys(20);
     table.answer_reads(5);
     let report = process(&frame, &batch).await.unwrap();
     assert_eq!((report.summary.already_applied, report.summary.retried), (100, 600));
 }
 
-/// Totals whose writes take all the time.
+/// An executor whose writes take all of the time.
 struct Slow;
 
 impl Executor for Slow {
@@ -245,7 +246,7 @@ async fn a_missing_bucket_fails_the_invocation() {
     assert_eq!(failed, Err(Failure::Fatal("bucket=`b` does not exist".to_owned())));
 }
 
-/// Returns a delete by TTL, or one that gives no row or cannot be decoded.
+/// Returns a TTL delete. Some numbers give a record without a row, or one that cannot be decoded.
 fn delete(sequence: usize) -> String {
     let (identity, image) = match sequence {
         3 => ("User", r#","OldImage":{"id":{"S":"a"}}"#),
@@ -294,7 +295,7 @@ async fn an_event_is_processed_as_its_batch_is() {
     assert!(matches!(archive(&store).process_event("[", deadline).await, Err(Failure::Fatal(_))));
 }
 
-/// Delivers the records of one shard until all are done, as Lambda does.
+/// Delivers the records of one shard as Lambda does, until all are done.
 async fn poll(frame: CountersFrame, records: Vec<String>, sizes: Vec<usize>) {
     let mut sizes = sizes.into_iter().cycle();
     let mut rest = records.as_slice();
@@ -319,7 +320,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Several pollers deliver the same history concurrently, each with its own boundaries, while
-    /// the table fails: the totals end with the values of the slots.
+    /// requests fail. In the end the totals have the values of the slots.
     #[test]
     fn totals_converge(
         votes in prop::collection::vec((0..3_usize, 0..SLOT_COUNT, prop::option::of(-9..9_i64)), 1..30),

@@ -23,16 +23,16 @@ use crate::tables::attribute_value::{from_sdk_item, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::{TableName, failure_of};
 
-/// The key that such a table must have, for messages.
+/// The key that a history table must have, as text for messages.
 const KEY: &str = "the string partition key `item` and the string sort key `version`";
-/// The reason of a cancelled transaction whose guard did not hold.
+/// The reason in a cancelled transaction for an operation whose guard did not hold.
 const GUARD_FAILED: &str = "ConditionalCheckFailed";
-/// The reason of an invalid operation.
+/// The reason in a cancelled transaction for an invalid operation.
 const REFUSED: &str = "ValidationError";
-/// The reason of an operation that did not cause the cancellation.
+/// The reason in a cancelled transaction for an operation that did not cause the cancellation.
 const NONE: &str = "None";
 
-/// One table.
+/// A history table on DynamoDB.
 #[derive(Clone, Debug)]
 pub struct DynamoDbHistories {
     client: Client,
@@ -56,7 +56,7 @@ fn item_of(key: &Item) -> Result<String, Failure> {
 }
 
 impl DynamoDbHistories {
-    /// Returns the table `name`, which the environment variable `setting` names.
+    /// Returns the table `name`. The environment variable `setting` contains the name.
     #[must_use]
     pub fn new(client: Client, name: String, setting: &'static str) -> Self {
         Self { client, table: TableName { name, setting } }
@@ -99,7 +99,8 @@ impl DynamoDbHistories {
                 operation.delete(delete.build().map_err(build)?)
             }
             Write::Expire { number, at_seconds } => {
-                // TTL may have deleted it in between; then this leaves a stub that expires as well.
+                // If TTL deletes the version before this update, the update creates an incomplete
+                // item, which expires too.
                 let update = Update::builder()
                     .table_name(name)
                     .set_key(Some(to_sdk_item(&key(item, &version_text(*number)))))
@@ -111,8 +112,9 @@ impl DynamoDbHistories {
         .build())
     }
 
-    /// Interprets a failed transaction. Conflicts on the same items and throttling cancel it too.
-    /// One whose items are too large in the request is rejected before it begins.
+    /// Interprets a failed transaction. Conflicts on the same items and throttling cancel a
+    /// transaction too. A transaction whose items are too large in total is rejected before it
+    /// begins.
     fn cancelled(&self, error: &SdkError<TransactWriteItemsError>) -> Result<PlanOutcome, Failure> {
         let service = error.as_service_error();
         let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = service else {
@@ -185,7 +187,7 @@ impl HistoryTable for DynamoDbHistories {
             .send()
             .await
             .map_err(|error| self.failure("Query", &error))?;
-        // A stub without a stamp is left of a version that TTL deleted before its expiry was set.
+        // An item without a stamp is incomplete: TTL deleted the version before its expiry was set.
         let items = answer.items.unwrap_or_default().into_iter();
         items.filter(|item| item.contains_key("stamp")).map(from_sdk_item).collect()
     }
@@ -210,8 +212,8 @@ mod tests {
     use super::*;
     use crate::tables::scripted::{endpoint, serve};
 
-    /// An item that DynamoDB refuses for its size is distinguished from a wrong deployment, in
-    /// every form of the error.
+    /// The error for an item that is too large differs from the error for a wrong deployment, in
+    /// every form in which DynamoDB reports them.
     #[tokio::test]
     async fn a_too_large_version_differs_from_a_wrong_table() {
         let cancelled = |reasons: &str| {

@@ -1,5 +1,5 @@
-//! A history table in memory, for tests: it fails, answers too late and lets other requests
-//! overtake, depending on a seed.
+//! A history table in memory, for tests. Depending on a seed, requests fail, answer too late, or
+//! are overtaken by other requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -14,21 +14,21 @@ use crate::failure::Failure;
 use crate::tables::Loaded;
 use crate::tables::in_memory::{Faults, Unreliable};
 
-/// Versions in a page: few, so that several are needed.
+/// Versions in a page: few, so that a history has several pages.
 const PAGE: usize = 3;
 
 type Versions = BTreeMap<u64, Version>;
 
-/// The table.
+/// A history table in memory.
 #[derive(Debug, Default)]
 pub(crate) struct InMemoryHistories {
     items: Mutex<BTreeMap<String, (Option<Head>, Versions)>>,
     requests: Unreliable,
-    /// Writes in one transaction that it has capacity for, if bounded.
+    /// Upper bound of writes in one transaction, if the table has little capacity.
     writes_max: Option<usize>,
-    /// Images with this attribute are too large for it.
+    /// The table refuses images with this attribute as too large.
     large_attribute: Option<&'static str>,
-    /// Pages of versions that were read.
+    /// Number of pages of versions that were read.
     pages: AtomicUsize,
 }
 

@@ -1,7 +1,8 @@
-//! The executor of versions: adds an item's changes in a batch to its history, each plan in one
-//! transaction that is conditional on the head's revision.
+//! The executor of versions: adds the changes in a batch to the histories of their items. Each plan
+//! is written in one transaction that is conditional on the head's revision.
 //!
-//! The rule decides which versions there must be. The module does not know what changed the items.
+//! The rule decides which versions a history must have. This module does not know what changed the
+//! items.
 
 mod dynamodb;
 #[cfg(test)]
@@ -33,14 +34,14 @@ pub(crate) const PAGE_VERSIONS: usize = 100;
 
 /// A history table.
 pub trait HistoryTable: Send + Sync {
-    /// Reads up to 100 heads, strongly consistent, by the items' keys as text.
+    /// Reads up to 100 heads with strong consistency. The keys of the items are given as text.
     fn load_heads(
         &self,
         items: &BTreeSet<String>,
     ) -> impl Future<Output = Result<Loaded, Failure>> + Send;
 
-    /// Reads a page of an item's versions with strong consistency, latest first, below the version
-    /// number `below`. Empty if none is left.
+    /// Reads a page of an item's versions with strong consistency, latest first, whose numbers are
+    /// less than `below`. The page is empty if no version is left.
     fn versions_below(
         &self,
         item: &str,
@@ -48,7 +49,7 @@ pub trait HistoryTable: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Item>, Failure>> + Send;
 
     /// Applies a plan atomically if the head still has the revision `found`; 0 means that there is
-    /// none.
+    /// no head.
     fn write(
         &self,
         item: &str,
@@ -60,16 +61,17 @@ pub trait HistoryTable: Send + Sync {
 /// The outcome of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOutcome {
-    /// It was applied.
+    /// The plan was applied.
     Written,
     /// Another writer changed the history in between; nothing was written.
     GuardFailed,
-    /// One of its versions is permanently too large for the table; nothing was written.
+    /// A version in the plan is permanently too large for the table; nothing was written.
     TooLarge(String),
 }
 
-/// Versions at the end of a tail that are held with their images: those that may have to move, and
-/// one before them. Only the numbers of the others are needed, and a history may have any length.
+/// Upper bound of the latest versions that are held with their images: those that may have to move,
+/// and the one before them. Only the numbers of earlier versions are needed, and a history may have
+/// any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
 
 /// Upper bounds of one transaction.
@@ -82,23 +84,24 @@ struct Most {
 impl Most {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
-    /// Returns the bounds of the next attempt after a failure: a partition without capacity for
-    /// many versions at once may have it for some. One change is always allowed, whatever its size.
+    /// Returns the bounds of the next attempt after a failure. A partition without capacity for
+    /// many versions at once may have enough for fewer. One change is always allowed, even if it is
+    /// larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
 
-    /// Returns the bounds of the next attempt after a refused change: half as many may succeed
-    /// without it.
+    /// Returns the bounds of the next attempt after a refused change. Half as many changes may
+    /// succeed, because the refused one may not be among them.
     fn half_of(self, changes: &Changes) -> Self {
         Self { changes: (changes.len() / 2).max(1), ..self }
     }
 }
 
-/// The histories.
+/// The executor of versions.
 #[derive(Clone, Debug)]
 pub struct Histories<T> {
-    /// Their table.
+    /// The history table.
     pub table: T,
     /// How long versions are kept.
     pub retention: Retention,
@@ -107,9 +110,9 @@ pub struct Histories<T> {
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Adds `changes` to the history of `item`; returns how many were new. A change that the table
-    /// refuses even in a write of its own, or that came too late, is quarantined, and the history
-    /// continues without it.
+    /// Adds `changes` to the history of `item`. Returns how many of them were new. A change is
+    /// quarantined if it came too late, or if the table refuses it even in a separate write. The
+    /// history continues without it.
     async fn join(
         &self,
         item: &str,
@@ -134,7 +137,8 @@ impl<T: HistoryTable> Histories<T> {
                 };
                 is_known = true;
             }
-            // Damaged since it was loaded: the next delivery refuses its records.
+            // If the head is damaged now, it was damaged after it was loaded for the batch. The
+            // next delivery refuses the records of this item.
             let head = found.as_ref().map(Head::from_item).transpose();
             let head = head.map_err(|error| Failure::Retry(error.to_string()))?;
             match self.add_some(item, head.as_ref(), &changes, most).await {
@@ -146,8 +150,7 @@ impl<T: HistoryTable> Histories<T> {
                         return Ok(written);
                     }
                     found = Some(head.to_item(item));
-                    // Each restart leaves fewer changes, so the restarts are bounded by the
-                    // changes.
+                    // The restarts are bounded by the number of changes, because each leaves fewer.
                     attempts.restart();
                 }
                 Ok(Added::Overtaken) => is_known = false,
@@ -156,7 +159,8 @@ impl<T: HistoryTable> Histories<T> {
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // Each restart halves the changes, leaves fewer of them, or drops the base.
+                    // The restarts are bounded: each halves the changes, leaves fewer of them, or
+                    // drops the base.
                     attempts.restart();
                 }
                 Ok(Added::TooLate { these, reasons }) => {
@@ -165,7 +169,7 @@ impl<T: HistoryTable> Histories<T> {
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // Each restart leaves fewer changes.
+                    // The restarts are bounded, because each leaves fewer changes.
                     attempts.restart();
                 }
                 Err(Failure::Retry(reason)) => {
@@ -179,7 +183,7 @@ impl<T: HistoryTable> Histories<T> {
         Err(Failure::Retry(failure))
     }
 
-    /// Adds the first of the changes that are new to the history.
+    /// Adds the first changes that are new to the history, as many as one transaction allows.
     async fn add_some(
         &self,
         item: &str,
@@ -199,8 +203,8 @@ impl<T: HistoryTable> Histories<T> {
         let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
         let plan = match planned(&these) {
             Ok(plan) => plan,
-            // Finds all changes that are too late with this tail: loading it again for each could
-            // use up the invocation's time.
+            // Finds all changes that are too late with the loaded tail. Loading the tail again for
+            // each change could use up the invocation's time.
             Err(_) => return Ok(too_late(&these, planned)),
         };
         let revision = head.map_or(0, |head| head.revision);
@@ -217,8 +221,8 @@ impl<T: HistoryTable> Histories<T> {
         })
     }
 
-    /// Loads the last versions of a history, by number, from before the earliest change on.
-    /// Versions that can no longer move have no images.
+    /// Loads the tail of a history: its last versions by number, beginning before the earliest
+    /// change. Versions that can no longer move have no images.
     async fn load_tail(
         &self,
         item: &str,
@@ -227,7 +231,8 @@ impl<T: HistoryTable> Histories<T> {
     ) -> Result<Vec<Version>, Failure> {
         let mut tail: Vec<Version> = Vec::new();
         let mut below = head.latest + 1;
-        // Bounded by the number of versions: each page begins below the last one.
+        // The loop is bounded by the number of versions, because each page begins below the
+        // previous one.
         loop {
             let page = self.table.versions_below(item, below).await?;
             let versions = page.iter().map(Version::from_item).collect::<Result<Vec<_>, _>>();
@@ -252,24 +257,24 @@ impl<T: HistoryTable> Histories<T> {
     }
 }
 
-/// The outcome of an attempt.
+/// The outcome of an attempt to add changes.
 enum Added {
     /// All changes were in the history already.
     Nothing,
-    /// These changes are in the history now, and this is its head.
+    /// These changes were added, and this is the new head.
     Some { these: Changes, head: Head },
     /// Another writer changed the history in between.
     Overtaken,
-    /// Not all of them can become versions.
+    /// One of the changes cannot become a version.
     Refused(Refused),
-    /// These are too late for the history.
+    /// These changes are too late for the history.
     TooLate { these: Changes, reasons: Vec<SetAside> },
 }
 
-/// Returns the first changes, as many as come too late, and why.
+/// Returns the changes that are too late, beginning with the first, and the reason for each.
 fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>) -> Added {
     let (mut rest, mut reasons) = (changes.clone(), Vec::new());
-    // Each iteration leaves fewer.
+    // Each iteration leaves fewer changes.
     while let Err(late) = plan(&rest) {
         let first = rest.first(1, 0);
         reasons.extend(first.iter().map(|(_, change)| SetAside {
@@ -281,7 +286,8 @@ fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>)
     Added::TooLate { these: changes.without(&rest), reasons }
 }
 
-/// Changes of which one, or the base of the first, cannot become a version.
+/// The changes of a refused transaction. One of them, or the base before the first, cannot become a
+/// version.
 struct Refused {
     these: Changes,
     has_base: bool,
@@ -289,8 +295,8 @@ struct Refused {
 }
 
 impl Refused {
-    /// Returns what remains to be added of `changes` after this, and how much of it at once. The
-    /// refused change is found by bisection, and quarantined.
+    /// Returns the changes that are still to be added, and the bounds of the next attempt. Finds
+    /// the refused change by bisection and quarantines it.
     fn rest_of(
         self,
         changes: Changes,
@@ -302,8 +308,8 @@ impl Refused {
             return (changes, most.half_of(&these));
         }
         if has_base {
-            // The base may be the cause. Without one the history has nothing before the first
-            // change.
+            // The base may be the cause. The next attempt has no base, so the history contains
+            // nothing before its first change.
             return (changes.replaced(these.baseless()), Most::USUAL);
         }
         set_aside.extend(these.iter().map(|(_, change)| SetAside {

@@ -37,7 +37,7 @@ fn histories(
     Histories { table: Arc::clone(table), retention, retry: AT_ONCE }
 }
 
-/// Returns the change with this number, of one of three items.
+/// Returns the record of the change with this number. The changes belong to three items.
 fn record(number: u64) -> LambdaRecord {
     let item = number % 3;
     let image = |value: u64| format!(r#"{{"id":{{"S":"{item}"}},"v":{{"N":"{value}"}}}}"#);
@@ -53,7 +53,7 @@ fn record(number: u64) -> LambdaRecord {
     decode_lambda_record(&json::parse(text.as_bytes()).unwrap()).unwrap()
 }
 
-/// Applies records `from` to `to`, exclusive; returns how many of them changed a history.
+/// Applies the records from `from` to `to`, exclusive. Returns how many of them changed a history.
 async fn apply(
     histories: &Histories<Arc<InMemoryHistories>>,
     from: u64,
@@ -108,14 +108,14 @@ async fn executors_at_the_same_time_number_each_change_once() {
         let faults = Faults { lost: 10, unanswered: 10, unprocessed: 20 };
         let table = Arc::new(InMemoryHistories::with_faults(seed, faults));
         let histories = histories(&table, Retention::default());
-        // The records of a stream in order, by three executors at different positions.
+        // Three executors at different positions process the records of a stream in order.
         let executors = (0..3u64).map(|executor| {
             let histories = &histories;
             async move {
                 let mut done = 0;
                 while done < 60 {
                     let to = (done + 3 + (seed + executor) % 5).min(60);
-                    // Failed records are delivered again with other boundaries.
+                    // After a failure, the records are delivered again with other boundaries.
                     if apply(histories, done.saturating_sub(executor), to).await.is_ok() {
                         done = to;
                     }
@@ -178,7 +178,7 @@ async fn a_damaged_history_is_not_written() {
     assert!(matches!(joined, Err(Failure::Retry(_))), "{joined:?}");
 }
 
-/// An item's key may be longer as text than a history's key can be.
+/// The key of an item may be longer as text than the key of a history may be.
 #[tokio::test]
 async fn a_key_that_no_history_can_have_is_put_aside_alone() {
     let (table, store) = (Arc::new(InMemoryHistories::default()), Arc::default());
@@ -193,7 +193,7 @@ async fn a_key_that_no_history_can_have_is_put_aside_alone() {
             r#"{{"eventID":"e{number}","eventName":"INSERT","dynamodb":{{"Keys":{key},"NewImage":{key},"SequenceNumber":"{number}","SizeBytes":1,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/movies/stream/2026"}}"#
         )
     };
-    // Each quotation mark takes two bytes as text.
+    // Each quotation mark takes two bytes as text, so this key is too long.
     let records = [record(1, "a"), record(2, &"\"".repeat(1024)), record(3, &"b".repeat(2000))];
     let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
     let deadline = Deadline::after(Duration::from_secs(3600));
@@ -206,8 +206,8 @@ async fn a_key_that_no_history_can_have_is_put_aside_alone() {
     assert_eq!(names, ["q/versions/movies/2026/2-e2.json"]);
 }
 
-/// A change whose version the table refuses is quarantined with its reason. All others of its item
-/// become versions without a gap, and every redelivery gives the same result.
+/// A change is quarantined with its reason if the table refuses its version. All other changes of
+/// its item become versions without a gap, and every redelivery gives the same result.
 #[tokio::test]
 async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let store: Arc<InMemoryObjectStore> = Arc::default();
@@ -217,8 +217,8 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
         executor: histories(&table, Retention::default()),
         quarantine: Quarantine::new(Arc::clone(&store), "q/".to_owned(), "versions", AT_ONCE),
     };
-    // The history begins with a change of an item that was too large; changes 8 and 20 are too
-    // large as well.
+    // The history begins with a change of an item that was too large before. Changes 8 and 20 make
+    // the item too large.
     let is_large = |number: u64| [0, 8, 20].contains(&number);
     let image = |number: u64| {
         let large = if is_large(number) { r#","large":{"S":"x"}"# } else { "" };
@@ -245,7 +245,7 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
     assert_eq!(values, expected);
     assert!(versions.keys().copied().eq(1..=expected.len() as u64));
-    // The versions themselves state where changes are missing, and that there is no base.
+    // The versions themselves show that the base and some changes are missing.
     assert!(versions[&1].lacks_base());
     assert_eq!(lacking(&versions), [9, 21]);
     assert_eq!(head.unwrap().latest, expected.len() as u64);
@@ -253,7 +253,7 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     assert_eq!(names, ["q/versions/movies/2026/20-e20.json", "q/versions/movies/2026/8-e8.json"]);
 }
 
-/// Returns the versions whose preceding change is missing.
+/// Returns the numbers of the versions before which a change is missing.
 fn lacking(versions: &BTreeMap<u64, Version>) -> Vec<u64> {
     let pairs = versions.values().zip(versions.values().skip(1));
     let lacking = pairs.filter(|(before, version)| {
@@ -264,7 +264,7 @@ fn lacking(versions: &BTreeMap<u64, Version>) -> Vec<u64> {
     lacking.map(|(_, version)| value(version).unwrap()).collect()
 }
 
-/// Changes that come too late for their history are all quarantined, and the others of their batch
+/// All changes that come too late for their history are quarantined. The other changes of the batch
 /// become versions.
 #[tokio::test]
 async fn changes_that_come_too_late_are_put_aside_together() {
@@ -282,7 +282,7 @@ async fn changes_that_come_too_late_are_put_aside_together() {
         )
     };
     let deadline = Deadline::after(Duration::from_secs(3600));
-    // After 120 there are 29 versions, after 130 only 19.
+    // After change 120 there are 29 versions, after change 130 only 19.
     let first: Vec<u64> = (100..120).chain([121]).chain(122..130).chain(131..150).collect();
     let late: Vec<u64> = (1..40).chain([120, 130]).chain(150..153).collect();
     for (numbers, applied, refused) in [(first, 48, 0), (late, 4, 40)] {
@@ -299,6 +299,6 @@ async fn changes_that_come_too_late_are_put_aside_together() {
     assert_eq!(values, expected);
     assert_eq!(lacking(&versions), [121]);
     assert_eq!(store.objects().len(), 40);
-    // The later versions are about 17 pages, which are not read again for each change.
+    // The later versions take about 17 pages, which are not read again for each change.
     assert!(table.pages() < 120, "{}", table.pages());
 }

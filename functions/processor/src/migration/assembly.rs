@@ -1,10 +1,11 @@
-//! Documents that are assembled again from their parts: reads the document, then all parts, and
-//! writes the result if the document is unchanged.
+//! Assembles documents from their parts: reads the document, then all parts, and writes the result
+//! if the document is unchanged.
 //!
-//! Two concurrent assemblies of one document cannot mix: each write increments the revision in the
-//! document's mark, even if nothing else changes or nothing exists any more. So a worker that read
-//! the parts earlier writes earlier or not at all, and the last worker that handles a change has
-//! read it. The rule defines what a document is.
+//! Two concurrent assemblies of one document cannot mix their results. Each write increments the
+//! revision in the document's mark, even if nothing else changes or the document does not exist any
+//! more. So if another worker has written after this worker read the document, this worker's write
+//! fails. The worker that writes last has therefore read every change. The rule defines what a
+//! document is.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +22,12 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
 use crate::tables::dynamodb::request_failure;
 
-/// Upper bound of the pages of one partition: 1,000 pages of 1 MB are more than any document.
+/// Upper bound of the pages of one partition. 1,000 pages of 1 MB are more than any document has.
 const PAGES_MAX: usize = 1_000;
 
 impl Targets {
-    /// Assembles a document from its parts; `keys` are those that it had. Returns whether a write
-    /// was necessary.
+    /// Assembles a document from its parts. `keys` are the keys under which the document existed so
+    /// far. Returns whether a write was necessary.
     pub(super) async fn assemble(
         &self,
         document: &Document,
@@ -41,7 +42,8 @@ impl Targets {
             let (known, throttled) = (keys.0.len(), window.throttled());
             match self.assemble_once(migration, document, &mut keys).await {
                 Ok(Some(written)) => return Ok(written),
-                // The document's key became known, which is not a failed attempt.
+                // The assembly found another key of the document. This does not count as a failed
+                // attempt.
                 Ok(None) if keys.0.len() > known => attempts.restart(),
                 Ok(None) => {}
                 Err(Failure::Retry(reason)) => {
@@ -54,7 +56,7 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Returns whether anything was written; `None` if it must be repeated.
+    /// Returns whether a document was written; `None` if the caller must try again.
     async fn assemble_once(
         &self,
         migration: &Migration,
@@ -64,7 +66,7 @@ impl Targets {
         let table = migration.documents_of(&document.parts);
         let table = table
             .ok_or_else(|| Failure::Fatal(format!("`{}` has no documents", document.parts)))?;
-        // The documents are read before the parts: see above.
+        // The documents must be read before the parts, as the module's documentation explains.
         let mut standing: BTreeMap<PrimaryKey, Option<Item>> = BTreeMap::new();
         for key in &keys.0 {
             let target = Target {
@@ -132,7 +134,7 @@ impl Targets {
         self.put_over(target, &key, &said, stands).await
     }
 
-    /// Returns every item of a partition with strong consistency, in the order of the sort keys.
+    /// Returns all items of a partition with strong consistency, in the order of the sort keys.
     pub(super) async fn partition(
         &self,
         migration: &Migration,

@@ -1,10 +1,11 @@
-//! The live comparison: checks the transformed sources against the targets, while both change.
+//! The live comparison: compares the transformed sources with the targets, while both change.
 //!
-//! A difference may be a change that is still in flight. So mismatches are checked again several
-//! times with a pause; those that remain are counted, and repaired if requested. A repair is
-//! stamped with the last stamp that the target knows, and ordered after it: the target was read
-//! before the source, so the source is at least as new, and any later record wins. The reconciler
-//! of counters works the same way. Documents and reassembled parts are compared elsewhere.
+//! A difference may be a change that is still in flight. Therefore mismatches are checked again
+//! several times with pauses. Those that remain are counted, and repaired if the task requests it.
+//! The stamp of a repair comes directly after the last stamp in the target's mark. The target was
+//! read before the source, so the source item is at least as new, and any later record replaces the
+//! repair. The reconciler of counters works in the same way. Other modules compare documents and
+//! parts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,24 +32,26 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of re-checks of a mismatch, and the pause between them: a stream function without lag
+/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function
+/// processes a record within a second or two.
 /// processes a record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
-/// A difference of a target.
+/// A difference between a target and its sources.
 pub(super) struct Difference {
     pub(super) kind: &'static str,
     pub(super) text: String,
-    /// `None` if no repair is possible.
+    /// The repair; `None` if no repair is possible.
     pub(super) repair: Option<Repair>,
 }
 
-/// How to repair a target.
+/// The repair of a target.
 pub(super) enum Repair {
     /// Apply these registers to the target.
     Say(Target, Registers),
-    /// Assemble the document from its parts again; these are the keys that it had.
+    /// Assemble the document from its parts again. The keys are those under which the document
+    /// existed.
     Assemble(Document, Keys),
 }
 
@@ -98,9 +101,9 @@ pub(super) async fn sources(
     report(worker, task, found, tally).await
 }
 
-/// Checks mismatches again, which may be changes in flight. Returns what differs at the last check,
-/// after which there is time to repair it. Each check reads what it compares. The future is boxed,
-/// because the compiler limits the nesting of futures.
+/// Checks mismatches again, because they may be changes in flight. Returns the mismatches of the
+/// last check. Stops early enough to leave time for their repair. Each check reads the items again.
+/// The future is boxed, because the compiler limits the nesting of futures.
 pub(super) async fn look_again<'l, S, D>(
     mut found: Vec<(S, D)>,
     deadline: Deadline,
@@ -108,7 +111,7 @@ pub(super) async fn look_again<'l, S, D>(
 ) -> Result<Vec<(S, D)>, Failure> {
     let mut took = Duration::ZERO;
     for _ in 1..LOOKS {
-        // A page that is stopped at its deadline would lose what was found.
+        // A page that is interrupted at its deadline would lose the mismatches found so far.
         if found.is_empty() || deadline.remaining() < PAUSE + PAUSE + 2 * took {
             break;
         }
@@ -120,8 +123,8 @@ pub(super) async fn look_again<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again. Missing ones have no targets to compare; the check of the targets finds what
-/// is left of them.
+/// Reads items again. A missing item is left out: the check of the targets finds the targets that
+/// it left.
 pub(super) async fn reread(
     worker: &Worker<'_>,
     table: &str,
@@ -134,8 +137,8 @@ pub(super) async fn reread(
     Ok(found.into_values().collect())
 }
 
-/// Returns the first difference of each item that has one, and its repair. The targets are read
-/// before the sources, so that a repair may be derived from what was read.
+/// Returns the differences of the items, each with its repair. The targets are read before the
+/// sources, because the stamp of a repair depends on this order.
 async fn differences(
     worker: &Worker<'_>,
     task: &Task,
@@ -149,7 +152,7 @@ async fn differences(
         let outputs = match migration.outputs(&task.table, &item) {
             Ok(outputs) => outputs,
             Err(reason) => {
-                // It was written since the page was read.
+                // The item was changed after the page was read, and cannot be transformed any more.
                 found.push((item.clone(), Difference::refused(format!("{source}: {reason}"))));
                 continue;
             }
@@ -157,13 +160,15 @@ async fn differences(
         for (target, expected) in outputs {
             let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
             let key = item_to_string(&target.key.to_item(schema));
-            // Several sources may produce one target: each is compared with it.
+            // If several sources produce one target, the target is compared with each source.
             let stands = standing.get(&target.table).and_then(|items| items.get(&key));
             let seen = stands.and_then(|item| visible(item, schema));
             let known = stands.map(Registers::from_item);
-            // In the reverse direction, items without a mark are those from before the migration.
+            // In the reverse direction, an item without a mark existed before the migration, so it
+            // is not foreign.
             let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
-            // An item of another writer will not follow its source, even if it is equal now.
+            // A foreign item is a difference even if it is equal now, because it will not follow
+            // its source.
             if seen.as_ref() == Some(&expected) && !is_foreign {
                 continue;
             }
@@ -211,7 +216,7 @@ async fn load_targets(
     Ok(standing)
 }
 
-/// Finds target items that the source items in their marks no longer produce.
+/// Finds target items that their sources, according to the marks, no longer produce.
 pub(super) async fn targets(
     worker: &Worker<'_>,
     task: &Task,
@@ -228,14 +233,14 @@ pub(super) async fn targets(
             }
             Ok(registers) if registers.is_tombstone() => foreign.push(item),
             Ok(registers) => {
-                // Another migration may write to the same table.
+                // Another migration may write to the same table, so its items may be among these.
                 if !foreign_items::is_of(&worker.migration, &registers) {
                     foreign.push(item);
                 }
                 suspects.push(item.clone());
             }
-            // An item from before the migration: what the forward migration made of it must still
-            // exist.
+            // The item existed before the migration. The targets that the forward migration
+            // produced from it must still exist.
             Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
                 suspects.push(item.clone());
             }
@@ -247,7 +252,7 @@ pub(super) async fn targets(
             Ok(registers) if registers.is_tombstone() => {
                 "it was written over a tombstone".to_owned()
             }
-            // It belongs to that migration.
+            // The item belongs to the other migration.
             Ok(_) => continue,
             Err(error) => error.to_string(),
         };
@@ -298,8 +303,9 @@ async fn extras(
         let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
-            // An earlier version produced this, and whether the next one does is unknown. The
-            // source may be deleted when its page is compared, and nothing else would report it.
+            // An earlier version of the source produced this target. Whether the next version will
+            // is unknown, so the target cannot be repaired. It is reported here, because the source
+            // may be deleted before its own page is compared.
             Some(Err(reason)) => {
                 found.push((item.clone(), Difference::refused(format!("{place}: {reason}"))));
                 continue;
@@ -327,8 +333,9 @@ async fn extras(
     Ok(found)
 }
 
-/// Finds, in the reverse direction, items without a change since the cut-over that no item derived
-/// from them produces any more. A deletion or change of those items was not propagated.
+/// Finds, in the reverse direction, items that no item derived from them produces any more, and
+/// that have no change since the cut-over. A deletion or change of the derived items was not
+/// propagated to them.
 async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
@@ -336,7 +343,7 @@ async fn left_behind(
     unsaid: &[&Item],
 ) -> Result<Vec<(Item, Difference)>, Failure> {
     let schema = forward.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    // An item that cannot be transformed produced nothing.
+    // An item that cannot be transformed has no derived items.
     let became =
         |item| Some((item, forward.outputs(&task.table, item).ok()?.into_keys().collect()));
     let became: Vec<(&Item, Vec<Target>)> = unsaid.iter().copied().filter_map(became).collect();
@@ -369,7 +376,8 @@ async fn left_behind(
         let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {origin}", task.table);
-        // Reported here too, because the item may be deleted before its own page is compared.
+        // It is reported here too, because the derived item may be deleted before its own page is
+        // compared.
         if let Some(reason) = refused {
             found.push(((*item).clone(), Difference::refused(format!("{text}: {reason}"))));
             continue;
@@ -381,7 +389,7 @@ async fn left_behind(
     Ok(found)
 }
 
-/// Returns those of some targets that a reader sees.
+/// Returns the targets that exist for a reader, each with its item.
 async fn readable<'t>(
     worker: &Worker<'_>,
     migration: &Migration,
@@ -405,8 +413,9 @@ async fn readable<'t>(
     Ok(seen)
 }
 
-/// Returns each source item that a target's mark names as its source, and the targets that no mark
-/// names. Marks of other plans' tables do not belong to this migration.
+/// Returns the source items that the targets' marks name, and the targets whose marks name none. A
+/// source in a table that the migration does not read is ignored, because it belongs to another
+/// plan.
 fn claims<'i>(
     migration: &Migration,
     items: &'i [Item],
@@ -451,10 +460,10 @@ pub(super) async fn report<S>(
     Ok(())
 }
 
-/// Removes the marks that this migration made; those of others that write to the same table stay.
-/// In a table that it reads only marks of touches are its own. A tombstone of sources that it reads
-/// is recorded for the operator: it is from an earlier run that was abandoned, as the run's own are
-/// removed before.
+/// Removes the marks of this migration. Marks of other migrations that write to the same table
+/// stay. In a table that the migration reads, only marks of touches are its own. A tombstone of
+/// this migration is recorded as a location for the clean-up: an earlier, abandoned run wrote it,
+/// because the tombstones of this run are removed before.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,
@@ -472,7 +481,7 @@ pub(super) async fn unmark(
         if !is_own(&worker.migration, &registers) {
             continue;
         }
-        // An update of a tombstone made it an item.
+        // A user's update of a tombstone makes it an item; then only its mark is removed.
         if registers.is_tombstone() && is_bare_tombstone(item, schema) {
             note_left_over(worker, task, schema, item, &registers).await?;
         } else {
@@ -488,7 +497,8 @@ pub(super) async fn unmark(
     Ok(())
 }
 
-/// Returns whether the sources that have or had an item are this migration's.
+/// Returns whether all sources of an item, or all former sources of a tombstone, are in tables that
+/// the migration reads.
 fn is_own(migration: &Migration, registers: &Registers) -> bool {
     let is_tombstone = registers.is_tombstone();
     let mut speakers = registers.iter().filter(|(_, said)| is_tombstone || said.item.is_some());
@@ -517,7 +527,7 @@ async fn note_left_over(
     worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
 }
 
-/// Returns whether the mark was still the one that was read.
+/// Removes an item's mark. Returns whether the mark was still the one that was read.
 async fn take_mark_off(
     worker: &Worker<'_>,
     task: &Task,

@@ -1,6 +1,6 @@
 //! Reads and writes the entries of the control table, which the crate `control` describes.
 //!
-//! An entry that cannot be read is an error that names it, never skipped. Nothing is decided here.
+//! An entry that cannot be read is an error that names the entry. The module makes no decisions.
 
 use std::collections::HashMap;
 
@@ -27,12 +27,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Returns the control table; `throttling` is the interceptor of `client`.
+    /// Returns the control table. `throttling` is the interceptor of `client`.
     pub(crate) fn new(client: Client, table: String, throttling: Throttling) -> Self {
         Self { client, table, date: ServerDate::default(), throttling }
     }
 
-    /// Returns DynamoDB's time in seconds since 1970; none before the first entry was read.
+    /// Returns DynamoDB's time in seconds since 1970; `None` before the first entry was read.
     pub(crate) fn now(&self) -> Option<u64> {
         self.date.seconds()
     }
@@ -42,7 +42,7 @@ impl Control {
         &self.table
     }
 
-    /// Reads an entry, strongly consistent.
+    /// Reads an entry with strong consistency.
     pub(crate) async fn get<E: Entry>(
         &self,
         partition: &str,
@@ -55,7 +55,7 @@ impl Control {
             .key(PARTITION_KEY, SdkValue::S(partition.to_owned()))
             .key(SORT_KEY, SdkValue::S(name.to_owned()))
             .consistent_read(true);
-        // Boxed, because nested futures become too deep for the compiler.
+        // The future is boxed, because the compiler limits the nesting of futures.
         let sending = Box::pin(request.customize().interceptor(self.date.clone()).send());
         let answer = sending
             .await
@@ -68,20 +68,21 @@ impl Control {
         self.get(&entry.partition(), &entry.name()).await
     }
 
-    /// Reads the state of a migration; returns that of an unstarted one if there is none.
+    /// Reads the state of a migration. If it is missing, returns the state of a migration that was
+    /// not started.
     pub(crate) async fn state(&self, migration: &str) -> Result<State, Failure> {
         let state = self.get(migration, State::NAME).await?;
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads which migrations are active. A batch whose invocation reads this after a migration
-    /// became active is part of that migration. Records that an earlier invocation ignored were
+    /// Reads which migrations are active. An invocation that reads this after a migration became
+    /// active applies its batch to that migration. Records that an earlier invocation ignored were
     /// written before, and the backfill reads their items.
     pub(crate) async fn active(&self) -> Result<Active, Failure> {
         Ok(self.get(SHARED, Active::NAME).await?.unwrap_or_default())
     }
 
-    /// Reads all tasks of a migration, strongly consistent.
+    /// Reads all tasks of a migration with strong consistency.
     pub(crate) async fn tasks(&self, migration: &str) -> Result<Vec<Task>, Failure> {
         let mut pages = self
             .client
@@ -113,8 +114,8 @@ impl Control {
             .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
     }
 
-    /// Records that an operator must check an item; `key` is its key as DynamoDB JSON. A comparison
-    /// without a difference removes older notes.
+    /// Records that an operator must check an item. `key` is the item's key as DynamoDB JSON. A
+    /// comparison without a difference removes older problems.
     pub(crate) async fn note_problem(
         &self,
         kind: ProblemKind,
@@ -128,7 +129,7 @@ impl Control {
         self.put(&Problem { migration, kind, table, key, reason, at }).await
     }
 
-    /// Writes an entry with the next revision, if the table still has the revision that it carries.
+    /// Writes an entry with the next revision if the table still has the entry's current revision.
     /// Returns the new entry; `None` if another process has changed it.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<Option<E>, Failure> {
         let (revision, next) = (entry.revision(), entry.next());
@@ -165,8 +166,8 @@ pub(super) fn encode(entry: &impl Entry) -> Result<HashMap<String, SdkValue>, Fa
     Ok(item)
 }
 
-/// Decodes an entry from its item. An entry whose attributes do not give the item's key is damaged
-/// as well: it would be written elsewhere.
+/// Decodes an entry from its item. An entry whose attributes contradict the item's key is damaged
+/// too, because a later write would create another item.
 pub(super) fn decode<E: Entry>(item: HashMap<String, SdkValue>) -> Result<E, Failure> {
     let text = |name: &str| item.get(name)?.as_s().ok().cloned();
     let (partition, name) =

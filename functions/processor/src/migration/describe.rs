@@ -1,6 +1,6 @@
 //! The key schema of a table, from `DescribeTable`.
 //!
-//! Nothing else of a table is used.
+//! Other properties of a table are not used.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{KeyType, TableDescription};

@@ -1,7 +1,8 @@
-//! Processes records of the control table's stream: a worker processes the task now, checks it
-//! again later, postpones it, or marks it as superseded.
+//! Dispatches records of the control table's stream: a worker processes the record's task now,
+//! checks it again later, postpones it, or marks it as superseded.
 //!
-//! The state decides that (`State::turn_of`). Other modules implement the tasks.
+//! The migration's state decides between these (`State::turn_of`). Other modules implement the
+//! tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,20 +26,20 @@ use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::tables::attribute_value::to_sdk_item;
 
-/// Interval at which a worker checks whether others leave it a share of a rate.
+/// Interval at which a worker checks whether other workers leave it a share of the rate.
 const SHARE_CHECK: Duration = Duration::from_millis(250);
-/// Minimum remaining time of an invocation for a slice with its waits; with less, a worker does not
-/// wait.
+/// Minimum remaining time of an invocation for a slice with its waits. A worker with less time does
+/// not wait for a share.
 const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
 
-/// A task that a stream record offers.
+/// A task that a stream record offers to a worker.
 pub(super) struct Offer<'d> {
     task: Task,
     sequence_number: Option<&'d str>,
 }
 
-/// Returns the tasks in the records of a batch that pass the template's filter. Other entries of
-/// the control table are ignored, and records that cannot be decoded belong to others.
+/// Returns the tasks in the records of a batch that the template's event filter passes. Ignores
+/// other entries of the control table and records that cannot be decoded.
 pub(super) fn offers<'d>(batch: &'d [Delivered<'_>]) -> Vec<Offer<'d>> {
     let offer = |delivered: &'d Delivered<'_>| {
         let task = task_of(delivered.record().as_ref().ok()?)?;
@@ -48,7 +49,7 @@ pub(super) fn offers<'d>(batch: &'d [Delivered<'_>]) -> Vec<Offer<'d>> {
     batch.iter().filter_map(offer).collect()
 }
 
-/// Returns the task in a record; `None` for another entry, or a damaged task.
+/// Returns the task in a record; `None` for another entry or a damaged task.
 fn task_of(record: &LambdaRecord) -> Option<Task> {
     let image = record.record.new_image.as_ref()?;
     let name = image.get(SORT_KEY).and_then(AttributeValue::as_str)?;
@@ -75,7 +76,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         response
     }
 
-    /// Records in its entry why a task made no progress. Returns whether its record is done.
+    /// Writes the reason why a task made no progress to the task's entry. Returns whether the
+    /// record needs no redelivery.
     async fn put_off(&self, task: &Task, stuck: &Stuck, deadline: Deadline) -> bool {
         error!(
             function = "migration",
@@ -96,8 +98,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Processes the task of a record, and checks it again while it must wait and there is time.
-    /// Each check waits at least a second, so their number is bounded by the invocation's seconds.
+    /// Processes the task of a record. While the task must wait and time is left, checks it again.
+    /// The number of checks is bounded by the invocation's seconds, because each check waits at
+    /// least a second.
     async fn work_or_wait(&self, task: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
         let mut again = 0;
         loop {
@@ -118,7 +121,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Processes the task of a record. Returns why it must be checked again, if it must.
+    /// Processes the task of a record. Returns the reason if the task must be checked again.
     async fn work_on(&self, offered: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
         let (control, name) = (&self.control, &self.name);
         let state = control.state(&offered.migration).await?;
@@ -146,9 +149,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Ok(task) => task,
             Err(later) => return Ok(later),
         };
-        // A switch does not wait for the repairs of an earlier run that no worker has leased. So a
-        // worker that leases one reads the state again: either the switch saw the lease, or the
-        // worker sees the later run.
+        // A switch does not wait for an earlier run's repairs that no worker has leased. Therefore
+        // a worker that leases a repair reads the state again. Either the switch saw the lease, or
+        // the worker sees the later run.
         if task.repairs && control.state(&task.migration).await?.replaces(task.run) {
             return Ok(supersede_when_free(control, offered, name).await?);
         }
@@ -159,9 +162,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(None)
     }
 
-    /// Takes a share of the rate of a migration for a leased task. Returns the task with it, and its
-    /// pace; `None` if another worker has the task by then, or no share became free in time, so that
-    /// the task is given back.
+    /// Takes a share of the migration's rate for a leased task. Returns the task with the share,
+    /// and its pace. Returns `None` if another worker has leased the task meanwhile, or if no share
+    /// became free in time; the lease is then released.
     async fn paced(
         &self,
         task: Task,
@@ -184,7 +187,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(task.and_then(|task| task.share.map(|share| (task, Pace(Some(share))))))
     }
 
-    /// Waits until workers of other tasks leave some of a rate; returns 0 if there is no time to wait.
+    /// Waits until workers of other tasks leave a share of the rate. Returns 0 if there is no time
+    /// to wait.
     async fn free_share(&self, task: &Task, rate: u64, deadline: Deadline) -> Result<u64, Failure> {
         loop {
             let tasks = self.control.tasks(&task.migration).await?;
@@ -196,7 +200,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Returns why the backfill of a migration waits, if it does. Its task is not leased meanwhile.
+    /// Returns the reason if the backfill must wait. The task stays without a lease meanwhile.
     async fn must_wait(&self, task: &Task) -> Result<Option<Later>, Failure> {
         if !task.work.has_rate() {
             return Ok(None);

@@ -1,9 +1,10 @@
-//! The live comparison of a split in the reverse direction: the documents that the parts of a
-//! partition make against those that exist.
+//! The live comparison of a split in the reverse direction: compares the documents that the parts
+//! of a partition form with the documents that exist.
 //!
-//! A document is checked with its profile, or by itself if it has none; parts without a profile are
-//! reported. Documents that differ are assembled again, as after any record of a part. The rule
-//! defines how parts make a document.
+//! A document is checked together with its profile, the item with everything that is in no part. A
+//! document whose profile does not exist is checked by its own key. Parts without a profile are
+//! reported. Documents that differ are assembled again, as after a record of a part. The rule
+//! defines how parts form a document.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +20,13 @@ use super::task::Worker;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 
-/// Partitions that are read concurrently: some may have megabytes.
+/// Partitions that are read concurrently: few, because a partition may have megabytes.
 const READ_AT_ONCE: usize = 16;
 
-/// A partition of a table of parts, and the keys of documents without a profile in it.
+/// A partition of parts to check, and the keys of existing documents whose profile it lacks.
 type Suspect = (Document, Keys);
 
-/// Compares the documents that a page's parts make with those that exist.
+/// Compares the documents that the parts of a page form with the documents that exist.
 pub(super) async fn parts(
     worker: &Worker<'_>,
     task: &Task,
@@ -44,7 +45,7 @@ pub(super) async fn parts(
             others.insert(partition);
         }
     }
-    // Partitions whose profile is on another page are checked there.
+    // A partition whose profile is on another page is checked with that page.
     others.retain(|partition| !looked_at.contains(partition));
     let elsewhere = profiles(worker, &task.table, &others).await?;
     looked_at.extend(others.into_iter().filter(|partition| !elsewhere.contains_key(partition)));
@@ -55,7 +56,7 @@ pub(super) async fn parts(
     compare(worker, task, suspects.collect(), tally, deadline).await
 }
 
-/// Finds documents that exist although the parts in the table `parts` make none.
+/// Finds documents that exist although the parts in the table `parts` do not form them.
 pub(super) async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
@@ -73,7 +74,7 @@ pub(super) async fn left_behind(
     }
     let partitions = by_partition.keys().cloned().collect();
     let profiles = profiles(worker, parts, &partitions).await?;
-    // An item that cannot be split produced nothing.
+    // An item that cannot be split has no parts, so nothing is missing.
     let became_something = |item: &Item| {
         let forward = worker.inverse();
         item.contains_key(MARK)
@@ -97,7 +98,7 @@ pub(super) async fn left_behind(
     compare(worker, task, suspects, tally, deadline).await
 }
 
-/// Returns the profiles that a reader sees in partitions.
+/// Returns the profiles that exist for a reader in these partitions.
 async fn profiles(
     worker: &Worker<'_>,
     parts: &str,
@@ -137,13 +138,14 @@ async fn differences(
         let found = difference(worker, &document, &keys).await?;
         Ok::<_, Failure>(found.map(|difference| ((document, keys), difference)))
     });
-    // A page has a few hundred partitions.
+    // The futures are collected: a page has at most a few hundred partitions.
     let looks: Vec<_> = looks.collect();
     let found = stream::iter(looks).buffer_unordered(READ_AT_ONCE);
     found.try_filter_map(|found| async move { Ok(found) }).try_collect().await
 }
 
-/// Returns the difference of a partition's document, or of those that have `keys` if there are any.
+/// Returns a difference of a partition's document. With `keys`, checks the documents that have
+/// these keys.
 async fn difference(
     worker: &Worker<'_>,
     document: &Document,
@@ -158,7 +160,7 @@ async fn difference(
         return Ok(Some(Difference::refused(format!("{place}: {reason}"))));
     }
     for (target, expected) in assembled.targets {
-        // A document whose profile exists is checked together with its profile.
+        // This document has a profile, so it is checked together with the profile.
         if !keys.0.is_empty() && expected.is_some() {
             continue;
         }

@@ -1,9 +1,9 @@
-//! First writes: the backfill's effects on targets that do not exist yet, 25 per request.
+//! First writes: the backfill's writes of targets that do not exist yet, 25 per request.
 //!
-//! A PartiQL `INSERT` fails if an item exists, so each statement has the guard of a first write.
-//! Source: DynamoDB developer guide, "PartiQL insert statements", "Running batch operations".
-//! Effects that it leaves unsettled (an existing item, a throttled table, a role without the
-//! permission to insert) are written elsewhere by single requests, which determine the cause.
+//! A PartiQL `INSERT` fails if the item exists, as a first write must. Source: DynamoDB developer
+//! guide, "PartiQL insert statements", "Running batch operations". A statement may fail because the
+//! item exists, the table is throttled, or the role may not insert. Other code writes such effects
+//! by single requests, which determine the cause.
 
 use futures::{StreamExt, stream};
 use model::Item;
@@ -17,22 +17,22 @@ use crate::tables::statements::{
     STATEMENT_LENGTH_MAX, STATEMENTS_MAX, StatementOutcome, Statements,
 };
 
-/// Bytes of one request: few enough that repeating it after a failure is cheap.
+/// Upper bound of the bytes of one request, so that repeating it after a failure is cheap.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Concurrent writes per concurrent request.
+/// Concurrent writes that count as one concurrent request.
 const WRITES_PER_REQUEST: usize = 8;
 
-/// Effects that are sent together, and their statements, in the same order.
+/// Effects that are sent together, and their statements in the same order.
 #[derive(Default)]
 struct Batch {
     said: Vec<(Target, Joined<Registers>)>,
     statements: Statements,
 }
 
-/// Takes effects from `said`, some targets at a time, and writes those whose target does not exist.
-/// It makes as many concurrent requests as correspond to `width` writes. It takes no more than it
-/// is writing: the effects of a page are several times as large as the page. Returns the number of
-/// written targets, and the effects that were not written.
+/// Writes the effects whose target does not exist. The number of concurrent requests corresponds to
+/// `width` concurrent writes. Takes effects from `said` only when it writes them, because the
+/// effects of a page are several times as large as the page. Returns the number of written targets,
+/// and the effects that were not written.
 pub(super) async fn write(
     targets: &Targets,
     said: impl Iterator<Item = (usize, Effect)>,
@@ -44,7 +44,8 @@ pub(super) async fn write(
         let mut written = 0;
         for Batch { said, statements } in batches(&mut folded, size) {
             let sent = async { Ok(statements.send(&targets.client).await) };
-            // A request without an answer in time may have succeeded; writing again is idempotent.
+            // If no answer arrives in time, the request may have succeeded; its effects are written
+            // again, which is idempotent.
             let outcomes = deadline.limit(sent).await.unwrap_or_default();
             for (position, (target, joined)) in said.into_iter().enumerate() {
                 if outcomes.get(position) == Some(&StatementOutcome::Done) {
@@ -65,8 +66,8 @@ pub(super) async fn write(
     (written, left)
 }
 
-/// Folds the effects in groups of `size` targets, or a few more if the last item of a group has
-/// several.
+/// Folds the effects in groups of `size` targets. A group may have a few more, because one item may
+/// have several targets.
 fn some_targets(
     mut said: impl Iterator<Item = (usize, Effect)>,
     size: usize,
@@ -85,15 +86,16 @@ fn some_targets(
     })
 }
 
-/// Returns the concurrent requests, and the statements in each, for this many concurrent writes.
+/// Returns the number of concurrent requests, and of statements in each, for `width` concurrent
+/// writes.
 fn shape(width: usize) -> (usize, usize) {
     let width = width.clamp(1, WRITES_AT_ONCE);
     let size = (width * STATEMENTS_MAX).div_ceil(WRITES_PER_REQUEST).min(STATEMENTS_MAX);
     ((width / WRITES_PER_REQUEST).max(1), size)
 }
 
-/// Groups the statements of this many targets; effects that a statement cannot express stay in
-/// `folded`.
+/// Returns the statements in batches of `size` targets. Effects that a statement cannot express
+/// stay in `folded`.
 fn batches(folded: &mut Folded, size: usize) -> Vec<Batch> {
     let (mut batches, mut batch) = (Vec::new(), Batch::default());
     let mut insert = Insert::default();
@@ -122,8 +124,8 @@ fn batches(folded: &mut Folded, size: usize) -> Vec<Batch> {
     batches
 }
 
-/// The statement that puts an item and its mark if no item exists. Items with the same attributes
-/// share it, such as the outputs of one transform.
+/// A statement that puts an item and its mark if no item exists. Items of one table with the same
+/// attribute names use the same statement.
 #[derive(Default)]
 struct Insert {
     table: String,
@@ -148,7 +150,7 @@ impl Insert {
     }
 }
 
-/// Returns the text of the statement.
+/// Returns the text of the statement; `None` if PartiQL cannot express it.
 fn insert(table: &str, item: &Item) -> Option<String> {
     if table.contains('"') || item.keys().any(|name| name.contains('\'')) {
         return None;
@@ -162,7 +164,7 @@ fn insert(table: &str, item: &Item) -> Option<String> {
     text.push('\'');
     text.push_str(MARK);
     text.push_str("': ?}");
-    // There are at least as many bytes as characters.
+    // The limit is in characters. A text has at least as many bytes as characters.
     (text.len() <= STATEMENT_LENGTH_MAX).then_some(text)
 }
 
@@ -218,7 +220,7 @@ mod tests {
             key: PrimaryKey { partition: KeyValue::S(number.to_string()), sort: None },
             adopts: false,
         };
-        // The fourth one occurs twice.
+        // The fourth target occurs twice.
         let said = [1, 2, 3, 4, 4, 5, 6].map(|number| {
             (number, Effect::Registers { target: target(number), registers: source(number) })
         });

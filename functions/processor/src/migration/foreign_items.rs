@@ -1,10 +1,10 @@
 //! Foreign items: items among the parts of a document that the migration did not write.
 //!
-//! Once readers and writers use the parts, every item in a document's partition is part of it: a
-//! foreign item would be written back into the document, or block the reverse direction. So before
-//! the cut-over it is a difference. There is no repair: the migration does not remove what it did
-//! not write. A foreign item in the place of a document's part is counted by the comparison of the
-//! sources, and not again.
+//! After the cut-over, every item in a document's partition is part of the document. A foreign item
+//! would be written back into the document, or block the reverse direction. Therefore it is a
+//! difference before the cut-over. There is no repair, because the migration does not remove items
+//! that it did not write. If a foreign item has the key of a document's part, the comparison of the
+//! sources counts it, so it is not counted here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,9 @@ use crate::failure::Failure;
 /// Why a foreign item is a difference, and what to do.
 const WHY: &str = "it is among the parts of a document, but the migration did not write it: after a cut-over it would be part of the document; delete or move it, or choose another table or key";
 
-/// Counts and records the foreign items of a page; returns the others, which belong to no document.
-/// After the cut-over, parts without marks are the writers' own and correct.
+/// Counts and records the foreign items of a page that are in a document's partition. Returns all
+/// other items. Does nothing after the cut-over: parts without marks are then correct items of the
+/// writers.
 pub(super) async fn count<'i>(
     worker: &Worker<'_>,
     task: &Task,
@@ -54,13 +55,13 @@ pub(super) async fn count<'i>(
         let name = worker.migration.name();
         worker.control.note_problem(ProblemKind::Foreign, name, &task.table, &key, WHY).await
     };
-    // A page has a few hundred items.
+    // The futures are collected: a page has at most a few hundred items.
     let notes: Vec<_> = keys.map(note).collect();
     stream::iter(notes).buffer_unordered(WRITES_AT_ONCE).try_collect::<()>().await?;
     Ok(others)
 }
 
-/// Returns the parts in a table that documents currently produce, by their keys.
+/// Returns the parts that documents currently produce in the table `parts`, by their keys.
 async fn parts_of(
     worker: &Worker<'_>,
     parts: &str,
@@ -76,7 +77,7 @@ async fn parts_of(
         let schema = migration.schema(table).ok_or_else(|| unknown(table))?;
         let (client, keys) = (&worker.control.client, keys.into_values());
         let items = load_items(client, table, schema, keys, RetryPolicy::CONTENDED).await?;
-        // An item that cannot be split is counted elsewhere.
+        // A document that cannot be split is counted by the comparison of the sources.
         let made = items.values().filter_map(|item| migration.outputs(table, item).ok()).flatten();
         let made = made.filter(|(target, _)| target.table == parts);
         found.extend(made.map(|(target, part)| (target.key, part)));
@@ -84,8 +85,8 @@ async fn parts_of(
     Ok(found)
 }
 
-/// Returns whether an item is in the place of a document's part, or is no part because it has no
-/// mark: the comparison of the sources counts it.
+/// Returns whether an item has the key of a document's part but is not that part: it has no mark,
+/// or its content differs. The comparison of the sources counts such an item.
 fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, Item>) -> bool {
     let key = schema.key_of_item(item).ok();
     key.and_then(|key| parts.get(&key)).is_some_and(|part| {
@@ -93,8 +94,8 @@ fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, 
     })
 }
 
-/// Returns those of some partitions that have a document split by the migration, with its sources.
-/// A document that is deleted meanwhile has no profile any more.
+/// Returns the sources of the documents in these partitions that the migration has split, by
+/// partition. A document that is deleted meanwhile is left out, because it has no profile any more.
 async fn documents(
     worker: &Worker<'_>,
     back: &Migration,
@@ -114,13 +115,14 @@ async fn documents(
     Ok(found.values().filter_map(of_document).collect())
 }
 
-/// Returns the sources of a migration that, according to these marks, produce the item.
+/// Returns the sources that produce the item according to its mark, if they belong to the
+/// migration.
 fn sources_of(migration: &Migration, registers: &Registers) -> Vec<SourceItem> {
     let sources = registers.live().filter_map(|(source, _)| source.parse::<SourceItem>().ok());
     sources.filter(|source| migration.reads(&source.table)).collect()
 }
 
-/// Returns whether, according to these marks, one of a migration's sources produces the item.
+/// Returns whether a source of the migration produces the item, according to the item's mark.
 pub(super) fn is_of(migration: &Migration, registers: &Registers) -> bool {
     !sources_of(migration, registers).is_empty()
 }

@@ -1,9 +1,9 @@
-//! Items that are changed in place. The item is read and evaluated, and one conditional write
-//! changes it, guarded by everything that the evaluation may have read. If no condition can express
-//! all of that, the previous item returned by the write is evaluated again, and a wrong change is
-//! reverted.
+//! Changes items in place. The item is read and evaluated, and one conditional write changes it.
+//! The condition compares everything that the evaluation may have read. If no condition can express
+//! all of it, the write returns the previous item. That item is evaluated again, and a wrong change
+//! is reverted.
 //!
-//! The rule defines the expected item and the guard. A deleted item stays deleted.
+//! The rule defines the expected item and the guard (the condition). A deleted item stays deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -36,7 +36,7 @@ use crate::lambda::ANSWER_TIME_MAX;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// A guarded change of one item, in DynamoDB's terms.
+/// A guarded change of one item, as expressions of DynamoDB.
 struct Change {
     update: String,
     condition: String,
@@ -47,17 +47,18 @@ struct Change {
 /// The outcome of a change.
 #[derive(Debug, PartialEq)]
 enum Sent {
-    /// The change was made, of this item.
+    /// The change was made; this is the item before it.
     Written(Item),
     /// The guard did not hold; this is the current item.
     Stands(Option<Item>),
-    /// DynamoDB permanently refuses it.
+    /// DynamoDB permanently refuses the new item, for this reason.
     Refused(String),
 }
 
 impl Change {
-    /// Returns the change from `before` to `after`, or to nothing. `before` must be unchanged, and
-    /// the attributes that the guard excludes must be absent.
+    /// Returns the change from `before` to `after`, or a deletion if `after` is `None`. The
+    /// condition requires the attributes of `before` to be unchanged, and the attributes of
+    /// `guard.absent` to be absent.
     fn new(before: &Item, after: Option<&Item>, guard: &Guard, key: &Item) -> Self {
         let none = Item::new();
         let after_or_none = after.unwrap_or(&none);
@@ -148,7 +149,7 @@ impl Change {
     }
 }
 
-/// Puts an item back if none exists.
+/// Restores a deleted item, unless another item has its key by now.
 async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Result<Sent, Failure> {
     let request = client
         .put_item()
@@ -169,20 +170,21 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
     }
 }
 
-/// Returns the failure for a write whose answer must be evaluated but may arrive too late: if the
-/// invocation ends before the answer, nothing reverts the write.
+/// Returns the failure for a write whose answer must be evaluated but may arrive too late. If the
+/// invocation ended before the answer, the write could not be reverted.
 fn no_time_for_an_answer() -> Failure {
     let reason =
         "the time left in this invocation may be too short to evaluate the answer to the write";
     Failure::Retry(reason.to_owned())
 }
 
-/// Returns the item that a change was made of.
+/// Returns the outcome of a change that was made. `old` is the item before it.
 fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
     from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
 }
 
-/// Interprets the failure of a guarded change. If no item is returned, there is none.
+/// Interprets the failure of a guarded change. If the failure contains no item, the item does not
+/// exist.
 fn not_written<E>(
     doing: &str,
     table: &str,
@@ -203,8 +205,9 @@ where
     Err(request_failure(doing, table, PLAN_TABLE, error))
 }
 
-/// Returns what is left to revert of a change from `before` to `after`: the attributes that still
-/// have the changed values, with these and with the previous values.
+/// Returns the part of the change from `before` to `after` that must still be reverted: the
+/// attributes that still have the new values. The first item has their new values, the second their
+/// previous values.
 fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item) {
     let (mut made, mut were) = (Item::new(), Item::new());
     for name in before.keys().chain(after.keys()) {
@@ -219,8 +222,8 @@ fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item)
 }
 
 impl Targets {
-    /// Changes items to what the plan requires. The current items are read; their state at the time
-    /// of the effect does not matter.
+    /// Changes items to what the plan requires. Reads the current items, because their content at
+    /// the time of the effect does not matter.
     pub(super) async fn settle_all(
         &self,
         rewrites: BTreeMap<Target, Joined<()>>,
@@ -254,7 +257,7 @@ impl Targets {
         }
     }
 
-    /// Returns those of some items that exist, by their tables and the JSON of their keys.
+    /// Returns the items that exist, by their tables and the JSON of their keys.
     async fn standing(
         &self,
         targets: impl Iterator<Item = &Target>,
@@ -274,8 +277,8 @@ impl Targets {
         Ok(standing)
     }
 
-    /// Changes an item to what the plan requires; `seen` was just read. Returns whether a write was
-    /// necessary.
+    /// Changes an item to what the plan requires. `seen` is the item as it was just read. Returns
+    /// whether a write was necessary.
     pub(super) async fn settle(
         &self,
         target: &Target,
@@ -304,7 +307,8 @@ impl Targets {
             }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
-            // Without the answer it is unknown which item the change was made of.
+            // An incomplete guard needs the answer, which contains the item that was changed.
+            // Therefore this request is not interrupted.
             let sent = match guard.is_complete {
                 true => deadline.limit(sending).await,
                 false => sending.await,
@@ -331,8 +335,8 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Reverts a change that was made of the wrong item. Later writes of others stay. Returns the
-    /// current item; `None` if it is deleted.
+    /// Reverts a change that was made to an unexpected version of the item. Later writes of other
+    /// clients stay. Returns the current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,
@@ -364,7 +368,7 @@ impl Targets {
             };
             match sent {
                 Ok(Sent::Written(_)) => return Ok(Some(met)),
-                // A later write takes precedence.
+                // A later write takes precedence over restoring the deleted item.
                 Ok(Sent::Stands(found)) if after.is_none() => return Ok(found),
                 Ok(Sent::Stands(found)) => stands = found,
                 Ok(Sent::Refused(reason))
@@ -386,7 +390,8 @@ impl Targets {
     }
 }
 
-/// Finds items that differ from what the plan requires.
+/// Counts the items that differ from what the plan requires, and repairs them if the task requests
+/// it.
 pub(super) async fn check(
     worker: &Worker<'_>,
     task: &Task,
@@ -415,7 +420,7 @@ pub(super) async fn check(
     let look =
         |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
     let suspects = suspects.into_iter().map(|item| (item, ())).collect();
-    // Repairs come after the checks, and may need time for an answer.
+    // The repairs come after the checks, and a repair may need time to evaluate its answer.
     let suspects = check::look_again(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
@@ -433,7 +438,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Returns those of some items that exist and differ from what the plan requires.
+/// Reads items again. Returns those that exist and differ from what the plan requires.
 async fn still_wrong(
     worker: &Worker<'_>,
     task: &Task,

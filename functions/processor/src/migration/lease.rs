@@ -1,11 +1,11 @@
-//! Leases: which worker owns a task, and until when other workers leave it alone.
+//! Leases: which worker owns a task, and until when other workers must not take it.
 //!
-//! A lease is short, because a crashed worker blocks its task until the lease ends; but a page may
-//! take as long as an invocation. So a worker renews the lease while it processes the task. A
-//! worker that finds the task leased by another or ended, or cannot renew the lease before it
-//! expires, ends the slice and saves nothing. Other workers may process the task from then on,
-//! which is safe. Requests in flight are not cancelled: a delete whose answer is ignored may have
-//! removed an item that must be restored.
+//! A lease is short, because a crashed worker blocks its task until the lease ends. But a page may
+//! take as long as an invocation, so a worker renews the lease while it processes the task. The
+//! worker ends the slice and saves nothing in three cases: another worker has leased the task, the
+//! task has ended, or the lease expired before it could be renewed. Other workers may then process
+//! the same task, which is safe. Requests in flight are not cancelled, because their answers must
+//! be evaluated: a delete may have removed an item that must be restored.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,34 +18,34 @@ use super::control_table::Control;
 use super::task::Later;
 use crate::failure::Failure;
 
-/// Duration of a lease, unless its worker renews it.
+/// Duration of a lease that is not renewed.
 pub(super) const LEASE: Duration = Duration::from_secs(8);
-/// Interval of renewals: longer than a typical slice, which then needs none, and short enough to
-/// retry a failed renewal.
+/// Interval of renewals. It is longer than a typical slice, which then needs no renewal, and short
+/// enough to retry a failed renewal.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// Time-out of one renewal request, so that another one fits into the rest of the lease.
+/// Time-out of one renewal request. Another request fits into the rest of the lease.
 const RENEWAL_MAX: Duration = Duration::from_secs(2);
-/// The wait before a failed renewal is retried; several fit into a lease.
+/// The wait before a failed renewal is retried. Several waits fit into a lease.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
-/// A leased task, or why this worker did not get it; `None` if nothing is left to do for its
-/// record.
+/// A leased task, or the reason why the worker must check it again; `Err(None)` if the record needs
+/// no more work.
 pub(super) type Leased = Result<Task, Option<Later>>;
 
-/// Returns when a lease that begins now ends, in milliseconds since 1970.
+/// Returns the end of a lease that begins now, in milliseconds since 1970.
 fn lease_end() -> u64 {
     now_ms() + u64::try_from(LEASE.as_millis()).unwrap_or(0)
 }
 
-/// Returns why to wait for another worker that has a task; `None` if no other has it.
+/// Returns the wait for another worker that leases the task; `None` if no other worker does.
 pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
-    // A clock may be wrong by any amount; no lease is longer than this.
+    // The clock of the other worker may be wrong by any amount, but no lease is longer than this.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
     let reason = "another worker has this task".to_owned();
     task.is_leased_by_another(name, now).then_some(Later { reason, at_most: Some(left) })
 }
 
-/// Leases the task in a record to the worker `name`.
+/// Leases the task of a record to the worker `name`.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -67,8 +67,8 @@ pub(super) async fn lease(
 }
 
 /// Runs `work` on a leased task, and renews the lease meanwhile. Returns the result of the work and
-/// the current task; `None` if another worker has the task by then, or it has ended. The work is
-/// always awaited.
+/// the current task. Returns `None` if another worker has leased the task meanwhile, or the task
+/// has ended. Even then, the work runs to its end.
 ///
 /// # Errors
 /// When the lease could not be renewed before it expired.
@@ -87,7 +87,7 @@ async fn renewed_every<T, E>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<Option<(Result<T, E>, Task)>, Failure> {
     let mut work = pin!(work);
-    // Reads before the work begins use up some of the lease.
+    // Reads before the work have used up some of the lease.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now_ms())).min(LEASE);
     let (mut task, mut ends) = (task.clone(), Instant::now() + left);
     loop {
@@ -98,9 +98,9 @@ async fn renewed_every<T, E>(
         }
         let begun = Instant::now();
         let renewing = Box::pin(renewed(control, &task, ends));
-        // Work that succeeded waits for a renewal in progress: its outcome determines the revision
-        // with which the task is given back. Work that failed does not wait: its task is read
-        // again, and there may be no time.
+        // If the work succeeds, it waits for a renewal in progress, because the outcome determines
+        // the revision with which the task is saved. If the work fails, it does not wait: the task
+        // is read again before it is saved, and there may be no time.
         let (renewed, done) = match select(&mut work, renewing).await {
             Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
             Either::Left((done, renewing)) => (renewing.await, Some(done)),
@@ -111,7 +111,7 @@ async fn renewed_every<T, E>(
             (Ok(Some(renewed)), Some(done)) => return Ok(Some((done, renewed))),
             (lost, done) => {
                 if done.is_none() {
-                    // Another worker's task: the result is not written.
+                    // Another worker owns the task now, so the result is not saved.
                     let _ = work.await;
                 }
                 return lost.map(|_| None);
@@ -120,14 +120,15 @@ async fn renewed_every<T, E>(
     }
 }
 
-/// Renews the lease of a task. Returns the current task; `None` if another worker has it.
+/// Renews the lease of a task. Returns the current task; `None` if another worker has leased it or
+/// it has ended.
 async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option<Task>, Failure> {
     let mut failure = "no answer".to_owned();
     while Instant::now() < ends {
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,
             Ok(ended) => return ended,
-            // It may take effect late; then the next attempt detects that.
+            // The request may take effect later. The next attempt detects this.
             Err(_) => {}
         }
         tokio::time::sleep(RENEWAL_PAUSE).await;
@@ -140,7 +141,8 @@ async fn renew(control: &Control, task: &Task) -> Result<Option<Task>, Failure> 
     if let Some(renewed) = control.replace(next).await? {
         return Ok(Some(renewed));
     }
-    // An earlier attempt may have succeeded although its answer was lost.
+    // The table has another revision. An earlier attempt may have succeeded although its answer was
+    // lost.
     let found = control.reread(task).await?;
     Ok(found.filter(|found| !found.done && found.owner.is_some() && found.owner == task.owner))
 }
@@ -167,13 +169,13 @@ mod tests {
         Task { revision, owner: Some(owner.to_owned()), leased_until: 9, ..task }
     }
 
-    /// Returns a task that the worker `w` has just leased.
+    /// Returns a task that the worker `w` leased just now.
     fn held() -> Task {
         Task { leased_until: lease_end(), ..task("w", 4) }
     }
 
-    /// Returns the revision at the end of work that lasts for some renewals, over a table that
-    /// answers as `decide` does; `None` if the task was lost.
+    /// Returns the revision at the end of work that lasts for some renewals; `None` if the task was
+    /// lost. `decide` gives the table's answers.
     async fn revision_after(
         renewals: u32,
         mut decide: impl FnMut(&str, &Value) -> (&'static str, Value),
@@ -232,7 +234,7 @@ mod tests {
         assert!(revision >= 7, "{revision}");
     }
 
-    /// Requests of a worker in flight are completed and evaluated, even if it has lost its task.
+    /// Even if a worker loses its task, its requests in flight are completed and evaluated.
     #[tokio::test]
     async fn a_worker_without_its_task_finishes_requests_and_saves_nothing() {
         let done = Task { done: true, ..task("w", 5) };

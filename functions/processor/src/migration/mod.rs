@@ -1,9 +1,9 @@
-//! The function `migration`: applies stream records of source tables to targets, and processes the
-//! tasks in records of the control table's stream.
+//! The function `migration`: applies stream records of source tables to targets, and processes
+//! tasks from the control table's stream.
 //!
-//! Each invocation reads the active migrations from the control table with strong consistency at
-//! its start. So an ignored batch was written before the migration became active, and the backfill,
-//! which begins later, reads the items.
+//! At its start, each invocation reads the active migrations from the control table with strong
+//! consistency. So a batch that a migration ignored was written before the migration became active.
+//! The backfill begins later and reads the items of this batch.
 
 mod assembly;
 mod check;
@@ -47,12 +47,12 @@ use control_table::Control;
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
-/// Time-out of a note that nothing depends on: a note of a lag is written after the batch's time is
-/// over, and a second is left for the response.
+/// Time-out of a write that nothing depends on, such as the entry of a lag. That entry is written
+/// after the batch's time is over, when one second is left for the response.
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
-/// The origin of the table names, in messages that otherwise name an environment variable.
+/// The origin of the table names, for messages that otherwise name an environment variable.
 const PLAN_TABLE: &str = "the plan of the migration";
-/// Upper bound of cached compiled plans; beyond it the cache is cleared.
+/// Upper bound of cached compiled plans. When it is reached, the cache is cleared.
 const COMPILED_MAX: usize = 64;
 
 /// The function.
@@ -60,34 +60,34 @@ pub(crate) struct Migrations<O> {
     control: Control,
     quarantine: Quarantine<O>,
     retry: RetryPolicy,
-    /// This process, as an owner of leases.
+    /// The name of this process, as an owner of leases.
     name: String,
     compiled: Mutex<BTreeMap<ActiveMigration, Arc<Migration>>>,
-    /// By the name of a note's entry: the second in which it was last written.
+    /// The second in which each recurring entry was last written, by the entry's name.
     noted: Mutex<BTreeMap<String, u64>>,
 }
 
-/// An active migration, or one direction of it.
+/// An active migration in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ActiveMigration {
     name: String,
     followed: Followed,
 }
 
-/// A batch by its kind of records.
+/// The kind of a batch: records of the control table, or of a source table.
 enum Batch {
     Control,
     Sources,
 }
 
-/// The frame of one batch: the active migrations, and their targets.
+/// The frame of one batch, with the active migrations and their targets.
 pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 
-/// What to do with a batch.
+/// The beginning of work on a batch.
 pub(crate) enum Begun<O> {
-    /// The frame processes it.
+    /// The batch is of a source table; this frame processes it.
     Frame(Box<SourcesFrame<O>>),
-    /// It is done.
+    /// The batch was of the control table and is done.
     Done(BatchResponse),
 }
 
@@ -98,7 +98,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Self { control, quarantine, retry, name, compiled, noted }
     }
 
-    /// Processes a batch of the control table; returns the frame for a batch of a source table.
+    /// Processes a batch of the control table. For a batch of a source table, returns the frame
+    /// that processes it.
     pub(crate) async fn begin(
         &self,
         batch: &[Delivered<'_>],
@@ -109,9 +110,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This note proves that running functions write such notes. Without the template's
-                // filter, events contain the notes as well, and a note for each note would never
-                // end.
+                // This entry proves that the running functions write such entries. Only a batch
+                // with tasks causes it. If the event filter is missing, the function also receives
+                // the records of these entries, and an entry for each of them would never end.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
@@ -124,7 +125,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 {
                     self.note_followed(&table).await;
                 }
-                // What the previous invocation encountered.
+                // Reports the throttling of the previous invocation.
                 self.note_throttling().await;
                 Ok(Begun::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry)
@@ -136,9 +137,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Processes a batch of a source table in its frame, and notes a lag if records needed work
-    /// long after they were written. A stream that is read from its beginning has old records that
-    /// were applied already; those are no lag.
+    /// Processes a batch of a source table in its frame. Writes the lag if the batch needed work. A
+    /// stream that is read from its beginning has old records that were applied already, and these
+    /// do not count as a lag.
     pub(crate) async fn follow(
         &self,
         frame: &SourcesFrame<O>,
@@ -148,7 +149,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let report = frame.process(batch, deadline).await;
         let had_to_do = match &report {
             Ok(report) => report.summary.applied + report.summary.retried > 0,
-            // The stream is blocked while that is so.
+            // While a batch fails as a whole, the stream is blocked.
             Err(_) => true,
         };
         if had_to_do {
@@ -162,8 +163,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Returns the migrations that may follow a batch of a source table, and the forward directions
-    /// of reverse ones. A migration that cannot run, for instance because a table of its plan is
-    /// missing, fails only the batches of tables that it reads.
+    /// of the reverse ones. A migration may be unable to run, for instance because a table of its
+    /// plan is missing. It then fails only the batches of tables that it reads.
     async fn followers(
         &self,
         batch: &[Delivered<'_>],
@@ -185,7 +186,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migrations, ways_there))
     }
 
-    /// Returns a migration, and its forward direction if it is a reverse one that needs it.
+    /// Returns a migration. For a reverse one that needs it, also returns its forward direction.
     async fn there_and_back(
         &self,
         active: &ActiveMigration,
@@ -201,7 +202,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migration, Some(self.migration(&there).await?)))
     }
 
-    /// Returns whether a batch is known to be of a table that a migration does not read.
+    /// Returns whether a batch is certainly of a table that the migration does not read.
     async fn is_of_others(&self, active: &ActiveMigration, batch: &[Delivered<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
         let ActiveMigration { name, followed } = active;
@@ -211,8 +212,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         })
     }
 
-    /// Notes when a stream that migrations read lags far behind, for backfills that may be the
-    /// cause. Records from before a migration began do not concern it, and pause no backfill.
+    /// Writes the lag of a stream that migrations read, if it is long. Backfills, which may be the
+    /// cause, wait for it. Records from before a migration began do not count.
     async fn note_lag(
         &self,
         migrations: &[Arc<Migration>],
@@ -237,7 +238,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         self.control.put(&lag).await
     }
 
-    /// Notes what DynamoDB throttled, for operators. A failed note blocks nothing.
+    /// Writes for operators which requests DynamoDB throttled. A failure of this write has no
+    /// effect.
     async fn note_throttling(&self) {
         let untold = self.control.throttling.take_untold();
         let Some(now) = self.control.now() else { return };
@@ -251,9 +253,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Notes that the stream of a migration's table is followed, even if its records need no work,
-    /// such as those that a migration writes to its targets before it is reversed. A failed note
-    /// blocks nothing.
+    /// Writes that a function follows the stream of a migration's table, even if its records need
+    /// no work. For example, a function follows the targets before the migration is reversed. A
+    /// failure of this write has no effect.
     async fn note_followed(&self, table: &str) {
         let Some(at) = self.control.now() else { return };
         let followed = FollowedTable { table: table.to_owned(), at };
@@ -265,12 +267,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
             tracing::warn!(function = "migration", table, %failure, "the note that the stream is followed could not be written");
-            // The next batch tries again.
+            // The write failed, so the next batch tries again.
             self.noted.lock().remove(&entry);
         }
     }
 
-    /// Returns whether a recurring note is due. A clock that was set back does not suppress it.
+    /// Returns whether a recurring entry is due. A clock that was set back does not suppress it.
     fn is_to_be_noted(&self, entry: &str, now: u64) -> bool {
         let mut noted = self.noted.lock();
         let is_fresh = noted.get(entry).is_some_and(|at| at.abs_diff(now) < NOTED_EVERY_SECONDS);
@@ -280,7 +282,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         !is_fresh
     }
 
-    /// Returns why a backfill must wait: the stream of one of its source tables lags far behind.
+    /// Returns the reason if a backfill must wait, because the stream of one of its source tables
+    /// lags.
     async fn behind(&self, migration: &Migration) -> Result<Option<String>, Failure> {
         for table in migration.schemas().keys().filter(|table| migration.reads(table)) {
             let lag: Option<Lag> = self.control.get(SHARED, &Lag::name_of(table)).await?;
@@ -293,10 +296,11 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(None)
     }
 
-    /// Returns the kind of a batch. A mapping has one stream, so all records are from one table.
+    /// Returns the kind of a batch. An event source mapping has one stream, so all records are from
+    /// one table.
     fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
         let Some(arn) = first_arn(batch) else {
-            // Nothing can be decoded: the frame quarantines it.
+            // No record can be decoded. The frame quarantines all of them.
             return Ok(Batch::Sources);
         };
         let arn: StreamArn =
@@ -304,7 +308,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(if arn.table.table == self.control.table() { Batch::Control } else { Batch::Sources })
     }
 
-    /// Returns the compiled migration of a plan; compiling jq takes some milliseconds.
+    /// Returns the compiled migration of a plan, from a cache because compiling jq takes some
+    /// milliseconds.
     async fn migration(&self, active: &ActiveMigration) -> Result<Arc<Migration>, Failure> {
         if let Some(known) = self.compiled().get(active) {
             return Ok(Arc::clone(known));
@@ -363,7 +368,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 }
 
-/// Returns the stream of a batch; `None` if none of its records can be decoded.
+/// Returns the stream ARN of a batch; `None` if no record can be decoded.
 fn first_arn(batch: &[Delivered<'_>]) -> Option<String> {
     batch.iter().find_map(|delivered| {
         delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))

@@ -1,4 +1,4 @@
-//! How fast a task may read: its share of its migration's rate.
+//! The pace of a task: its share of the migration's rate.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::task::SLICE;
 /// Items per second that a task may read; unlimited if `None`.
 pub(crate) struct Pace(pub(crate) Option<u64>);
 
-/// Returns how many items per second a task may read of the `rate` of its migration, given all of
-/// the migration's tasks; 0 if the workers of other tasks have taken the whole rate.
+/// Returns how many items per second of the migration's `rate` a task may read. `tasks` are all
+/// tasks of the migration. Returns 0 if the workers of other tasks have taken the whole rate.
 ///
-/// Each worker gets at most an equal part of the rate, and at most what the others leave: a worker
-/// that joins waits until earlier workers end their slices. The share of a crashed worker is free
-/// again when its lease ends. Of two tasks without a share, the one whose name sorts first takes it
-/// first, so that they do not both take the same part.
+/// A worker gets at most an equal part of the rate, and at most what the other workers leave. So a
+/// worker that joins waits until earlier workers end their slices. A crashed worker's share becomes
+/// free when its lease ends. Of two leased tasks without a share, the one whose name sorts first
+/// takes its share first, so that both do not take the same part.
 pub(crate) fn share(rate: u64, tasks: &[Task], task: &Task, now_ms: u64) -> u64 {
     let name = task.name();
     let others = tasks.iter().map(|other| (other.name(), other)).filter(|(of_other, other)| {
@@ -32,15 +32,15 @@ pub(crate) fn share(rate: u64, tasks: &[Task], task: &Task, now_ms: u64) -> u64 
 }
 
 impl Pace {
-    /// Returns the items of a page, `most` without a limit. A page is at most what a slice may
-    /// read, so that the wait for it fits into a slice.
+    /// Returns the number of items for a page, at most `most`. A page has at most as many items as
+    /// one slice may read, so that the wait after it fits into a slice.
     pub(super) fn page_items(&self, most: u32) -> u32 {
         let of_slice = self.0.map(|rate| rate.saturating_mul(SLICE.as_secs()));
         let of_slice = of_slice.map_or(most, |items| u32::try_from(items).unwrap_or(most));
         of_slice.clamp(1, most.max(1))
     }
 
-    /// Returns how long to wait after this many items were read in this time.
+    /// Returns how long to wait after `read` items were read in the time `elapsed`.
     pub(super) fn wait(&self, read: u64, elapsed: Duration) -> Duration {
         let Some(rate) = self.0.filter(|rate| *rate > 0) else { return Duration::ZERO };
         Duration::from_millis(read.saturating_mul(1000) / rate).saturating_sub(elapsed)
@@ -57,13 +57,13 @@ mod tests {
 
     const NOW: u64 = 1_000;
 
-    /// Returns a task of a backfill with its owner, the end of its lease, and its share.
+    /// Returns a backfill task with this owner, end of the lease, and share.
     fn task(segment: u32, owner: Option<&str>, leased_until: u64, share: Option<u64>) -> Task {
         let task = Task::new("shop", 0, Work::Backfill, "cats");
         Task { segment, segments: 8, owner: owner.map(str::to_owned), leased_until, share, ..task }
     }
 
-    /// Returns the share of a segment.
+    /// Returns the share of the task of a segment.
     fn share(rate: u64, tasks: &[Task], segment: u32, now_ms: u64) -> u64 {
         super::share(rate, tasks, &task(segment, None, 0, None), now_ms)
     }
@@ -83,7 +83,7 @@ mod tests {
         let mut tasks: Vec<Task> = (0..8).map(|number| task(number, None, 0, None)).collect();
         tasks[0] = task(0, Some("w"), NOW + 1, None);
         assert_eq!(share(300, &tasks, 0, NOW), 300);
-        // A crashed worker counts until its lease ends.
+        // A crashed worker's share counts until its lease ends.
         tasks[5] = task(5, Some("dead"), NOW + 1, Some(150));
         assert_eq!(share(300, &tasks, 0, NOW), 150);
         assert_eq!(share(300, &tasks, 0, NOW + 1), 300);
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(of(&[Some(300)]), 0);
         assert_eq!(of(&[Some(150)]), 150);
         assert_eq!(of(&[Some(150), Some(100)]), 50);
-        // The rate was reduced meanwhile.
+        // The rate was reduced after the other task took its share.
         assert_eq!(of(&[Some(1_000)]), 0);
         assert_eq!(of(&[None]), 150);
     }
@@ -121,7 +121,7 @@ mod tests {
     fn a_rate_is_kept_from_slice_to_slice() {
         for rate in [1, 2, 10, 249, 250, 1_000, 100_000] {
             let pace = Pace(Some(rate));
-            // Pages take no time here, so only the waits keep the rate.
+            // In this test pages take no time, so only the waits limit the rate.
             let (mut all_read, mut all_time) = (0, Duration::ZERO);
             for _ in 0..20 {
                 let (mut read, mut elapsed) = (0, Duration::ZERO);
@@ -136,7 +136,7 @@ mod tests {
             }
             let allowed = all_time.as_secs_f64() * f64::from(u32::try_from(rate).unwrap());
             let read = f64::from(u32::try_from(all_read).unwrap());
-            // Waits are whole milliseconds.
+            // The tolerance is necessary, because waits are whole milliseconds.
             assert!(read <= allowed * 1.01 + 1.0, "{rate}: {read} of {allowed}");
         }
         assert_eq!(Pace(None).page_items(PAGE_ITEMS), PAGE_ITEMS);

@@ -1,10 +1,10 @@
-//! Tasks that failed. A record that is redelivered again and again would block the tasks of every
-//! other migration after it, so the failure is written to the task's entry instead.
+//! Tasks that failed. If the record of a failed task were redelivered, it would block the tasks of
+//! all other migrations after it. Therefore the failure is written to the task's entry instead.
 //!
-//! That write produces another record, after those of other tasks, for a task that may succeed
-//! later; the same holds for a task that must wait. A task that needs an operator is set aside
-//! until `weir migrate resume`. If a worker crashes before the write, its record is redelivered;
-//! after the write the record has no effect.
+//! That write creates another record of the task after the records of other tasks, so the task is
+//! tried again later. A task that must wait is treated in the same way. A task that needs an
+//! operator is set aside until `weir migrate resume`. If a worker crashes before the write, its
+//! record is redelivered; after the write that record has no effect.
 
 use control::Task;
 
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Stuck {
     pub(crate) failure: Failure,
-    /// Upper bound of its next page, if a page failed.
+    /// The limit for the task's next page, if a page failed.
     pub(crate) page: Option<u32>,
 }
 
@@ -28,9 +28,9 @@ impl From<Failure> for Stuck {
     }
 }
 
-/// Records in its entry why a task made no progress. Returns whether its record is done: the
-/// failure was written, or the task has a later record. The more often a task failed, the longer
-/// the wait before the write, which delays the next record.
+/// Writes the reason why a task made no progress to the task's entry. Returns whether the record
+/// needs no redelivery: the failure was written, or the task has a later record. Waits before the
+/// write, longer with each failure, to delay the next record.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -45,7 +45,8 @@ pub(super) async fn put_off(
     else {
         return Ok(true);
     };
-    // If that worker crashes, no other record contains the task.
+    // If the other worker crashes, only this record still offers the task, so it must be
+    // redelivered.
     if held_by_another(&task, name, now_ms()).is_some() {
         return Ok(false);
     }
@@ -59,8 +60,8 @@ pub(super) async fn put_off(
     Ok(control.replace(task).await?.is_some())
 }
 
-/// Writes a task that must wait, so that it gets another record after those of other migrations,
-/// unless a worker has it. Returns whether the current record is done.
+/// Writes a task that must wait, unless a worker leases it. The write creates another record, after
+/// those of other migrations. Returns whether the current record needs no redelivery.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -72,7 +73,7 @@ pub(super) async fn put_behind(control: &Control, offered: &Task) -> Result<bool
     if task.is_leased(now_ms()) {
         return Ok(false);
     }
-    // An expired lease belongs to a crashed worker.
+    // The lease has expired, so it belongs to a crashed worker.
     task.release();
     Ok(control.replace(task).await?.is_some())
 }

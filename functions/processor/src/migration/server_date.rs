@@ -1,7 +1,7 @@
 //! The time of a DynamoDB endpoint: the `Date` header of its answers.
 //!
-//! DynamoDB timestamps stream records by its own clock, so the age of a record is measured by that
-//! clock.
+//! DynamoDB writes the time of its own clock into stream records. Therefore the age of a record is
+//! measured by that clock.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,12 +12,13 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
-/// The header of the last answer, and when it arrived.
+/// The date of the last answer, and the time when the answer arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerDate(Arc<Mutex<Option<(u64, Instant)>>>);
 
 impl ServerDate {
-    /// Returns seconds since 1970; `None` before the first answer with a date.
+    /// Returns the endpoint's time in seconds since 1970; `None` before the first answer with a
+    /// date.
     pub(super) fn seconds(&self) -> Option<u64> {
         let told = *self.0.lock();
         told.map(|(seconds, at)| seconds + at.elapsed().as_secs())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use control::Task;
 
-/// Upper bound of samples: enough to see what is wrong.
+/// Upper bound of samples, enough to see what is wrong.
 const SAMPLES_MAX: usize = 5;
 /// Upper bound of a sample in characters.
 const SAMPLE_CHARACTERS_MAX: usize = 500;
@@ -22,7 +22,7 @@ impl Tally {
         *self.counts.entry(name).or_default() += more as u64;
     }
 
-    /// Counts an occurrence that an operator may want to see.
+    /// Counts an occurrence, and keeps its text as a sample for operators.
     pub(crate) fn sample(&mut self, name: &'static str, text: &str) {
         self.count(name, 1);
         if self.samples.len() < SAMPLES_MAX {
@@ -40,7 +40,7 @@ impl Tally {
         self.samples.truncate(SAMPLES_MAX);
     }
 
-    /// Adds everything to a task.
+    /// Adds the counts and samples to a task.
     pub(crate) fn add_to(&self, task: &mut Task) {
         task.add(self.counts.iter().map(|(name, count)| (*name, *count)), &self.samples);
     }

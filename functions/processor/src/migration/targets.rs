@@ -1,8 +1,8 @@
 //! The executor of migrations: applies a batch's effects on a target item in one write that is
 //! conditional on the item's mark.
 //!
-//! The rule defines registers and their join. Tombstones are recorded before they are written.
-//! Collisions and items from before the migration are reported to operators, and left alone.
+//! The rule defines registers and how they join. The location of a tombstone is recorded before the
+//! tombstone is written. Collisions and foreign items are reported to operators and not changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -32,18 +32,18 @@ use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
 
-/// Targets that are written concurrently: enough to fill a group commit of the local store and to
-/// hide the latency of a write on AWS, few enough for the memory of 400 KB items.
+/// Targets that are written concurrently. They are enough to fill a group commit of the local store
+/// and to hide the latency of a write on AWS, and few enough that items of 400 KB fit into memory.
 pub(super) const WRITES_AT_ONCE: usize = 64;
-/// The condition of a first write: no item exists, or an older one of the same source.
+/// The condition of a first write: no item exists, or it is an older item of the same source.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
 
-/// The targets of migrations.
+/// The executor for the targets of some migrations.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     pub(super) client: Client,
     pub(super) control: Control,
-    /// By name.
+    /// The migrations by name.
     migrations: BTreeMap<String, Arc<Migration>>,
     /// The forward directions of reverse migrations, by name.
     ways_there: BTreeMap<String, Arc<Migration>>,
@@ -62,7 +62,7 @@ pub(super) enum Put {
 }
 
 impl Targets {
-    /// Returns the targets of migrations.
+    /// Returns the executor for the targets of these migrations.
     pub(crate) fn new(control: Control, migrations: &[Arc<Migration>], retry: RetryPolicy) -> Self {
         let schemas = migrations.iter().flat_map(|migration| migration.schemas().clone()).collect();
         let migrations = migrations
@@ -73,7 +73,7 @@ impl Targets {
         Self { client: control.client.clone(), control, migrations, ways_there, schemas, retry }
     }
 
-    /// Adds the forward directions of those migrations that are reverse ones.
+    /// Sets the forward directions of the reverse migrations.
     pub(crate) fn with_ways_there(self, ways_there: &[Arc<Migration>]) -> Self {
         let by_name = |there: &Arc<Migration>| (there.name().to_owned(), Arc::clone(there));
         Self { ways_there: ways_there.iter().map(by_name).collect(), ..self }
@@ -94,12 +94,12 @@ impl Targets {
         })
     }
 
-    /// Returns a window for work on targets.
+    /// Returns a window for processing targets.
     pub(super) fn window(&self, extent: Extent) -> Window<'_> {
         Window::new(&self.control.throttling, extent)
     }
 
-    /// Applies `said` to a target. Returns whether a write was necessary.
+    /// Applies the registers `said` to a target. Returns whether a write was necessary.
     pub(super) async fn join(
         &self,
         target: &Target,
@@ -109,7 +109,7 @@ impl Targets {
         let key = self.key(target)?;
         let mut failure = "other writers keep changing this item".to_owned();
         let mut attempts = self.retry.attempts();
-        // The current item, once the first request has returned it.
+        // The current item; `None` until the first request has returned it.
         let mut standing: Option<Option<Item>> = None;
         let mut reads_first = window.reads_first();
         while attempts.next().await {
@@ -134,7 +134,8 @@ impl Targets {
                     return Ok(false);
                 }
                 Ok(Put::Stands(found)) => {
-                    // The first answer only returns the current item; it is not a failed attempt.
+                    // The first answer returned the current item, which does not count as a failed
+                    // attempt.
                     if standing.is_none() {
                         attempts.restart();
                         if !reads_first {
@@ -146,7 +147,7 @@ impl Targets {
                 Err(Failure::Retry(reason)) => {
                     failure = reason;
                     window.wait_for_capacity(&mut attempts, throttled);
-                    // A table without read capacity may have write capacity.
+                    // The table may have write capacity although it has no read capacity.
                     reads_first = false;
                 }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
@@ -155,7 +156,7 @@ impl Targets {
         Err(Failure::Retry(failure))
     }
 
-    /// Handles the usual case in one request: the target does not exist, or is older and of the
+    /// Handles the usual case in one request: the target does not exist, or is an older item of the
     /// same source.
     async fn put_newer(
         &self,
@@ -182,8 +183,8 @@ impl Targets {
         self.put(target, key, said, NEWER, &names, &values).await
     }
 
-    /// Joins effects with the current item and writes the result if the item is unchanged. Returns
-    /// `None` if the item contains all of them already, or must not be changed.
+    /// Joins registers with the current item, and writes the result if the item is unchanged.
+    /// Returns `None` if the item contains all of them already, or must not be changed.
     async fn replace(
         &self,
         target: &Target,
@@ -223,15 +224,15 @@ impl Targets {
         self.put_over(target, key, &joined, found).await.map(Some)
     }
 
-    /// Returns whether writers own a target by now, so that their items are correct. All effects
-    /// from before the switch have arrived; later ones are redeliveries.
+    /// Returns whether writers own the target now, so that their items are correct. Effects from
+    /// before the switch have all been applied; any that arrives later is a redelivery.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
         Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))
     }
 
-    /// Returns the registers of an item without a mark in the reverse direction: those of its
-    /// existing origins that have no effect of their own.
+    /// Returns the registers of an item without a mark, in the reverse direction. They come from
+    /// the derived items that exist, without those in `said`.
     async fn adopted(
         &self,
         target: &Target,
@@ -304,7 +305,7 @@ impl Targets {
         if let Some(PutItemError::ConditionalCheckFailedException(failed)) =
             error.as_service_error()
         {
-            // The store does not return the item with the failure, so it is read.
+            // A store may not return the item with the failure; then the item is read.
             return match failed.item() {
                 Some(item) => from_sdk_item(item.clone()).map(|item| Put::Stands(Some(item))),
                 None => self.read(target, key).await.map(Put::Stands),
@@ -331,7 +332,7 @@ impl Targets {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Records a tombstone, before the tombstone itself is written.
+    /// Records the location of a tombstone. Must be called before the tombstone is written.
     pub(super) async fn note_tombstone(
         &self,
         target: &Target,
@@ -354,10 +355,10 @@ impl Targets {
         self.control.note_problem(kind, &target.migration, &target.table, &key, reason).await
     }
 
-    /// Applies effects to every target, and returns for each whether it changed.
+    /// Applies effects to every target. Returns the outcome of each.
     ///
-    /// Kinds of targets are processed one after the other. Each but the last has half of the
-    /// remaining time, so that a slow table does not block the others.
+    /// The kinds of targets are processed one after the other. Each kind except the last has half
+    /// of the remaining time, so that a slow table does not block the others.
     pub(super) async fn join_all(
         &self,
         folded: Folded,
@@ -367,7 +368,7 @@ impl Targets {
         let Folded { registers, rewrites, assemblies, .. } = folded;
         let window = &self.window(extent);
         let share = |is_last: bool| if is_last { deadline } else { deadline.half_way() };
-        // A rewrite is the most likely to need time for an answer.
+        // Rewrites come first, because a rewrite may need time to evaluate its answer.
         let own = share(registers.is_empty() && assemblies.is_empty());
         let mut outcomes = self.settle_all(rewrites, window, own).await;
         let own = share(assemblies.is_empty());
@@ -386,7 +387,7 @@ impl Targets {
     }
 }
 
-/// Returns the outcome of one target: its records count as applied if a write was necessary.
+/// Returns the outcome of one target. All of its records count as applied if a write was necessary.
 pub(super) fn outcome(
     table: &str,
     key: &impl Debug,
@@ -407,7 +408,7 @@ impl Executor for Targets {
     }
 }
 
-/// Reads items of a table with strong consistency, by the JSON of their keys.
+/// Reads items of a table with strong consistency. Returns them by the JSON of their keys.
 pub(crate) async fn load_items(
     client: &Client,
     table: &str,

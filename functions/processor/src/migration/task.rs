@@ -1,10 +1,10 @@
-//! Workers: a task is one segment of one table, scanned page by page for a slice of time.
+//! Workers: process a task, which is one segment of one table, page by page for a slice of time.
 //!
-//! A worker leases the task, processes it, and saves its progress; that write is a record of the
+//! A worker leases the task, processes it, and saves its progress. The save creates a record in the
 //! control table's stream, which invokes the next worker. If a worker crashes, its record is
-//! redelivered and the slice is repeated from the end of the last one; effects are idempotent. Two
-//! workers on one task are safe too: the revision lets only one save its progress, and a worker
-//! that cannot renew the lease ends the slice without saving.
+//! redelivered, and the slice is repeated from the last saved progress; effects are idempotent. Two
+//! workers on one task are safe too: the revision lets only one of them save, and a worker that
+//! cannot renew its lease ends the slice without saving.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,18 +32,19 @@ use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::direct::{UnreadPage, answered, unreadable};
 use crate::tables::dynamodb::request_failure;
 
-/// Time between two saves of a worker's progress. A killed worker's slice is repeated, and progress
-/// becomes visible at this interval.
+/// Time between two saves of a worker's progress. If a worker is killed, this much work is
+/// repeated. The progress becomes visible at this interval.
 pub(super) const SLICE: Duration = Duration::from_secs(2);
-/// Minimum wait before a task that cannot be processed is checked again. An immediate answer would
-/// cause an immediate redelivery, thousands of times per hour.
+/// Minimum wait before a task that cannot be processed is checked again. Without a wait, the record
+/// would be redelivered thousands of times per hour.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-/// Maximum wait: the delay until a worker notices that a migration may continue, or was paused or
-/// stopped.
+/// Maximum wait before a task is checked again. A worker notices with this delay that a migration
+/// may continue, or was paused or stopped.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Items of a scan page: some hundred writes between two checks of the clock.
+/// Items of a scan page: some hundred writes between two checks of the time.
 pub(super) const PAGE_ITEMS: u32 = 500;
-/// Concurrent writes for which that holds: with fewer, a page has fewer items.
+/// Concurrent writes for which a page has [`PAGE_ITEMS`]. With fewer concurrent writes, a page has
+/// fewer items.
 const PAGE_WIDTH: u32 = 64;
 /// Attempts to read one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
@@ -52,18 +53,18 @@ const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 pub(crate) struct Worker<'w> {
     pub(crate) control: &'w Control,
     pub(crate) migration: Arc<Migration>,
-    /// The other direction, if the plan has a reverse one.
+    /// The opposite direction, if the plan has a reverse direction.
     pub(crate) inverse: Option<Arc<Migration>>,
-    /// Whether the migration was aborted: then marks of touches are only removed.
+    /// Whether the migration was aborted. A touch then only removes marks.
     pub(crate) clears: bool,
     pub(crate) targets: Targets,
 }
 
-/// Why a task must be checked again.
+/// The reason why a task must be checked again later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Later {
     pub(crate) reason: String,
-    /// The time after which nothing blocks it any more, if known.
+    /// The longest time for which the task is blocked, if it is known.
     pub(super) at_most: Option<Duration>,
 }
 
@@ -74,23 +75,24 @@ impl From<&str> for Later {
 }
 
 impl Later {
-    /// Returns whether it waits only for another worker.
+    /// Returns whether the task waits only for another worker's lease.
     pub(crate) fn is_of_a_lease(&self) -> bool {
         self.at_most.is_some()
     }
 
     /// Returns how long to wait within this invocation before the task is checked again, after
-    /// `again` earlier re-checks; `None` if its record must be redelivered. Each wait is longer
-    /// than the one before. The rest of the invocation is then at least the wait and a slice, which
-    /// fit into the shortest time-out of a plan.
+    /// `again` earlier waits. The waits become longer, up to a maximum. Returns `None` if the
+    /// remaining time is too short for a wait and a slice; the record must then be redelivered.
+    /// Both fit into the shortest time-out that a plan may have.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
         let spare = remaining.saturating_sub(SLICE);
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
     }
 
-    /// Returns how long to wait before the task is written for another record, if this invocation
-    /// cannot process it: an immediate record would cause the next one immediately. If little time
-    /// is left, the attempt has used it, which counts as a wait.
+    /// Returns how long to wait before the task is written to create another record, if this
+    /// invocation cannot process it. Without a wait, each record would cause the next one
+    /// immediately. The wait is short if little time is left, because the attempt itself has then
+    /// taken long enough.
     pub(crate) fn wait_for_record(&self, again: u32, remaining: Duration) -> Duration {
         self.usual(again).min(remaining / 2)
     }
@@ -101,7 +103,7 @@ impl Later {
     }
 }
 
-/// Marks the task in a record as superseded.
+/// Marks the task of a record as superseded.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -114,14 +116,15 @@ pub(super) async fn supersede(control: &Control, offered: &Task) -> Result<(), F
             "task superseded"
         );
         task.supersede();
-        // A task that another writer changes meanwhile has another record.
+        // If another writer changes the task meanwhile, its write creates another record.
         control.replace(task).await?;
     }
     Ok(())
 }
 
-/// Marks a task as superseded unless another worker has it, because that worker may be repairing
-/// and a switch waits for it. Returns why to check it again, if a worker has it.
+/// Marks a task as superseded unless another worker leases it. That worker may be repairing, and a
+/// switch waits for its repair. Returns the reason to check the task again, if another worker
+/// leases it.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -140,16 +143,16 @@ pub(super) async fn supersede_when_free(
 
 /// The result of a slice of work.
 struct Slice {
-    /// The key after which the next one continues.
+    /// The key after which the next slice continues.
     cursor: Option<Item>,
     done: bool,
-    /// Upper bound of the next page's items.
+    /// Upper bound of the items of the next page.
     most: u32,
     tally: Tally,
     read: u64,
 }
 
-/// Returns the task after a slice of work, with its progress for the next worker.
+/// Returns the task with the progress of a slice and without a lease, for the next worker.
 fn given_back(mut task: Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Task {
     task.succeed((*most < PAGE_ITEMS).then_some(*most));
     task.cursor = cursor.as_ref().map(item_to_string);
@@ -165,9 +168,9 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page after one of `most` items: half after a failure, and
-/// more again after each that fits into a slice. After a page that takes longer, and may almost
-/// exceed an invocation, it stays the same.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it
+/// is half of the page's items. After a page that fits into a slice it doubles. After a page that
+/// takes longer it stays the same, because a larger page might exceed an invocation.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
@@ -192,8 +195,8 @@ fn tell(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
 }
 
 impl Worker<'_> {
-    /// Processes a leased task for a slice of time, and saves the progress. A page may take as long
-    /// as the invocation, so the lease is renewed meanwhile.
+    /// Processes a leased task for a slice of time, and saves the progress. Renews the lease
+    /// meanwhile, because a page may take as long as the invocation.
     ///
     /// # Errors
     /// When a page could not be read or processed, or the lease could not be renewed.
@@ -234,14 +237,14 @@ impl Worker<'_> {
                 Ok(page) => page,
                 Err(failure) if cursor == begin => return Err(failure.into()),
                 Err(failure) => {
-                    // The progress before this page is kept.
+                    // The progress before this page is saved.
                     info!(function = "migration", reason = %failure, "page postponed");
                     break false;
                 }
             };
             read += page.len() as u64;
             let begun = Instant::now();
-            // The counts of a failed page are dropped, because it is repeated.
+            // If the page fails, it is repeated, so its counts are dropped.
             let mut of_page = Tally::default();
             let work = deadline.limit(self.do_page(task, &page, &mut of_page, deadline));
             let after = page.next.as_ref().filter(|_| started.elapsed() < SLICE);
@@ -254,7 +257,7 @@ impl Worker<'_> {
                 if cursor == begin {
                     return Err(Stuck { failure, page: Some(most) });
                 }
-                // The progress before this page is kept.
+                // The progress before this page is saved.
                 info!(function = "migration", reason = %failure, "page postponed");
                 read -= page.len() as u64;
                 break false;
@@ -262,13 +265,15 @@ impl Worker<'_> {
             tally.join(of_page);
             tally.count("read", page.len());
             cursor = page.next;
-            // Also after the last page: the next segment may begin at once.
+            // The wait is necessary after the last page too, because the next segment may begin
+            // immediately.
             let wait = pace.wait(read, started.elapsed()).min(deadline.remaining());
             tokio::time::sleep(wait).await;
             if cursor.is_none() {
                 break true;
             }
-            // A page that was read ahead is always processed, as it is paid for.
+            // If the next page was read ahead, it is processed too, because its read is already
+            // paid for.
             if (started.elapsed() >= SLICE && ahead.is_none()) || deadline.is_over() {
                 break false;
             }
@@ -331,7 +336,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Returns the effects of an item that was read; none for one that cannot be transformed.
+    /// Returns the effects of an item; none if the item cannot be transformed.
     fn state(&self, task: &Task, item: &Item, tally: &mut Tally) -> Vec<Effect> {
         self.migration.backfill(&task.table, item).unwrap_or_else(|refusal| {
             let key = self.migration.source_item(&task.table, item);
@@ -342,8 +347,8 @@ impl Worker<'_> {
         })
     }
 
-    /// Reads a page of the task's segment with strong consistency: every write acknowledged before
-    /// the read is visible.
+    /// Reads a page of the task's segment with strong consistency, so every write that was
+    /// acknowledged before is visible.
     async fn page(
         &self,
         task: &Task,
@@ -351,7 +356,8 @@ impl Worker<'_> {
         pace: &Pace,
         most: u32,
     ) -> Result<UnreadPage, Failure> {
-        // With few concurrent writes a slice writes few items, and a page is processed whole.
+        // With fewer concurrent writes, a slice writes fewer items. A page is processed as a whole,
+        // so it is made smaller.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * u32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let items = pace.page_items(items.min(most));
@@ -366,9 +372,10 @@ impl Worker<'_> {
         Err(Failure::Retry(failure))
     }
 
-    /// Reads the next page of a backfill while one is written; the stream delivers later changes of
-    /// what it read too early. A check compares what it reads immediately, so it does not read
-    /// ahead. A failure is reported when the page's turn comes.
+    /// Reads the next page of a backfill while the current one is written. If an item of that page
+    /// changes meanwhile, the stream delivers the change. A check does not read ahead, because it
+    /// must compare what it has just read. A failure is dropped here; reading the page in its turn
+    /// reports it.
     async fn ahead(
         &self,
         task: &Task,
@@ -376,7 +383,7 @@ impl Worker<'_> {
         (pace, most): (&Pace, u32),
         deadline: Deadline,
     ) -> Option<UnreadPage> {
-        // With a pace there is time to read the page in its turn.
+        // With a pace there is enough time to read the page in its turn.
         let after = next.filter(|_| task.work == Work::Backfill && pace.0.is_none())?;
         deadline.limit(self.page(task, Some(after), pace, most)).await.ok()
     }
@@ -393,7 +400,7 @@ async fn page(
     after: Option<&Item>,
     items: u32,
 ) -> Result<UnreadPage, Failure> {
-    // The SDK's numbers are signed.
+    // The SDK uses signed numbers.
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     let (direct, answer) = answered(|| ScanOutput::builder().build());
     client
@@ -433,7 +440,7 @@ mod tests {
             assert!(all.len() < 50 && left < 2 * SLICE, "{all:?}");
             assert_eq!(all[..3], waits.map(Duration::from_millis));
         }
-        // The rest of the shortest time-out that a plan may have.
+        // The remaining time in the shortest time-out that a plan may have.
         for (left, wait) in [(4_000, Some(1_000)), (3_000, Some(1_000)), (2_999, None)] {
             let wait = wait.map(Duration::from_millis);
             assert_eq!(lagging.wait(0, Duration::from_millis(left)), wait);
@@ -451,7 +458,7 @@ mod tests {
             most = page_after(most, usize::try_from(most).unwrap(), None);
             assert_eq!(most, expected);
         }
-        // A page may have had fewer items for another reason.
+        // A failed page may have had fewer items than its bound.
         assert_eq!(page_after(PAGE_ITEMS, 10, None), 5);
         assert_eq!(page_after(62, 62, Some(3 * SLICE)), 62);
         assert_eq!(page_after(62, 62, Some(SLICE / 2)), 124);

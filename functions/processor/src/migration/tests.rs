@@ -1,4 +1,4 @@
-//! The function over a scripted control table.
+//! The function `migration` over a scripted control table.
 
 mod touches;
 mod unfiltered;
@@ -15,8 +15,8 @@ use crate::event::{Event, decode};
 use crate::object_store::in_memory::InMemoryObjectStore;
 use crate::tables::scripted::{SECOND, endpoint, serve_as};
 
-/// Returns the function's answer to a batch of one record, over a table that answers as `decide`
-/// does.
+/// Returns the function's answer to a batch of one record. `decide` gives the answers of the
+/// tables.
 async fn begun(
     record: &Value,
     deadline: Deadline,
@@ -54,7 +54,7 @@ fn record(table: &str, image: &Value) -> Value {
     })
 }
 
-/// Returns the answer to a read of an entry.
+/// Returns the table's answer to a read of this entry.
 fn item(entry: &impl Entry) -> Value {
     json!({"Item": json_of(entry)})
 }
@@ -63,7 +63,7 @@ fn plan_entry(migration: &str, plan: &str) -> PlanEntry {
     PlanEntry { migration: migration.to_owned(), revision: 1, plan: plan.to_owned() }
 }
 
-/// Returns the entry of active migrations with one in the forward direction.
+/// Returns the entry of active migrations, with this one in the forward direction.
 fn active(migration: &str, plan: &str) -> Active {
     let (direction, fingerprint) = (Direction::Forward, Plan::fingerprint(plan));
     let active = [(migration.to_owned(), Followed { direction, fingerprint, since: 0 })].into();
@@ -72,7 +72,7 @@ fn active(migration: &str, plan: &str) -> Active {
 
 #[tokio::test]
 async fn a_leased_task_is_checked_again_before_the_answer() {
-    // Another worker still has it for a moment.
+    // Another worker still leases the task, for a short time.
     let task = Task { revision: 4, ..Task::new("m", 1, Work::CheckSource, "src") };
     let mut leased = task.clone();
     leased.lease("other", lease::now_ms() + 60_000);
@@ -128,7 +128,7 @@ async fn an_unreadable_table_of_a_plan_is_reported_with_its_migration() {
                 assert!(reason.starts_with(told), "{reason}");
                 assert!(!reason.contains("CONTROL_TABLE"), "{reason}");
             }
-            // It does not block a table that it does not read.
+            // The migration does not block a table that it does not read.
             other => assert!(other.is_ok() && !is_read, "{table}: {other:?}"),
         }
     }
@@ -171,7 +171,7 @@ fn split_task(work: Work, table: &str, run: u64) -> Task {
     task_of(&split_plan(), work, table, run)
 }
 
-/// Returns a task of a plan.
+/// Returns a repairing task of a plan.
 fn task_of(plan: &str, work: Work, table: &str, run: u64) -> Task {
     let fingerprint = Plan::fingerprint(plan);
     Task { revision: 1, fingerprint, repairs: true, ..Task::new("m", run, work, table) }
@@ -182,12 +182,12 @@ fn state(phase: Phase, run: u64) -> State {
     State { revision: 1, phase, run, ..State::new("m") }
 }
 
-/// Returns the state of a migration that copied all, with the number of its last run.
+/// Returns the state of a migration whose backfill has ended, with the number of its last run.
 fn tailing(run: u64) -> State {
     State { rate: 100, ..state(Phase::Tailing, run) }
 }
 
-/// Calls `worked_in` for the plan that splits, in a migration with the number of its last run.
+/// Calls `worked_in` for the plan that splits documents.
 async fn worked(
     task: Task,
     last_run: u64,
@@ -196,9 +196,9 @@ async fn worked(
     worked_in(&split_plan(), &tailing(last_run), task, tables).await
 }
 
-/// Processes a task of a plan in a migration in a state. Returns its entry, the other entries
-/// written, and the number of records to redeliver. `tables` answers for all tables except the
-/// control table.
+/// Processes a task of a plan. Returns the task's entry, the other entries that were written, and
+/// the number of records to redeliver. `tables` gives the answers of all tables except the control
+/// table.
 async fn worked_in(
     plan: &str,
     state: &State,
@@ -262,7 +262,7 @@ async fn a_foreign_item_among_the_parts_of_a_document_is_a_difference() {
     profile["id"] = json!({"S": "1"});
     profile["_weir"] = mark;
     let foreign = part("D#1", "PLOT#9");
-    // The comparison of the sources finds it, because the document has a part there.
+    // The document has a part with this key, so the comparison of the sources finds the item.
     let in_the_way = part("D#1", "PLOT");
     let elsewhere = part("OTHER", "PLOT#9");
     let mut asked = Vec::new();
@@ -288,7 +288,7 @@ async fn a_foreign_item_among_the_parts_of_a_document_is_a_difference() {
     assert_eq!((task.counts["occupied"], task.counts["foreign"]), (1, 1), "{task:?}");
     let told = task.samples.join(" ");
     assert!(told.contains("PLOT#9") && told.contains("delete or move it"), "{told}");
-    // It is reported, but not repaired.
+    // The item is reported, but not repaired.
     assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
     let noted: Vec<_> = notes.iter().map(|note| note["key"]["S"].as_str().unwrap()).collect();
     let key = |sk: &str| format!(r#"{{"pk":{{"S":"D#1"}},"sk":{{"S":"{sk}"}}}}"#);
@@ -311,7 +311,7 @@ async fn a_task_without_its_table_is_set_aside_and_blocks_no_other() {
     assert_eq!((task.aside, task.done), (true, false));
     assert!(task.failing.as_ref().unwrap().contains("`tgt` does not exist"), "{task:?}");
     assert_eq!(task.owner, None, "{task:?}");
-    // The record of that note needs no work; the record of `resume` does.
+    // The record of this failure needs no work. The record that `resume` causes does.
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (unchanged, _, left) = worked(task.clone(), 1, never).await;
     assert_eq!((&unchanged, left), (&task, 0));
@@ -334,7 +334,7 @@ async fn a_failed_page_is_retried_after_others_and_smaller() {
     assert_eq!(left, 0);
     assert_eq!((task.page, task.failed), (Some(4), 1), "{task:?}");
     assert!(task.owner.is_none() && !task.aside, "{task:?}");
-    // After the lease and the share of the rate.
+    // The lease and the share of the rate are earlier revisions.
     assert_eq!(task.revision, 4, "which is a record of its own");
 }
 
@@ -347,10 +347,10 @@ async fn a_waiting_task_gets_a_later_record_unless_leased() {
     for (task, expected, writes) in [
         (open.clone(), true, 1),
         (Task { done: true, ..open.clone() }, true, 0),
-        // It has a later record.
+        // The task has a later record.
         (Task { revision: 2, ..open.clone() }, true, 0),
         (held, false, 0),
-        // Its worker has crashed, and the task is free again.
+        // The task's worker has crashed, and its lease has expired.
         (left, true, 1),
     ] {
         let (listener, client) = endpoint().await;
@@ -387,7 +387,7 @@ async fn targets_of_an_item_that_cannot_be_transformed_are_a_difference() {
         let task = task_of(&moved_plan(), Work::CheckTarget, table, 1);
         Task { direction, repairs: false, ..task }
     };
-    // The item in the table that is checked, and the one in its source table.
+    // `stands` is the item in the checked table, `origin` the item in its source table.
     let look = async |task: Task, stands: Value, origin: Option<Value>| {
         let table = task.table.clone();
         let (mut task, _, left) = worked_in(&moved_plan(), &tailing(1), task, |operation, body| {
@@ -419,7 +419,8 @@ async fn targets_of_an_item_that_cannot_be_transformed_are_a_difference() {
         look(back.clone(), source("1"), None),
         look(back, source("1"), Some(made)),
     );
-    // Reported for the target, because the source may be deleted before its own page is read.
+    // The refused source is reported with the target, because the source may be deleted before its
+    // own page is read.
     assert_eq!(bad.0, one("refused"), "{bad:?}");
     assert!(bad.1.contains("refused: tgt ") && bad.1.contains("from src|"), "{bad:?}");
     assert_eq!(back_bad.0, one("refused"), "{back_bad:?}");
@@ -445,7 +446,7 @@ async fn counts_of_a_failed_page_are_counted_once() {
         }
         match operation {
             "describetable" => ("200 OK", json!({})),
-            // The first page is written, the second is not.
+            // The first page is written, the second fails.
             _ if body.to_string().contains("D#1") => ("200 OK", json!({"Responses": [{}]})),
             _ => ("400 Bad Request", error("ItemCollectionSizeLimitExceededException")),
         }
@@ -461,7 +462,8 @@ async fn a_stream_lags_if_old_records_needed_work() {
     let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
     old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
     let mut stands: Option<Value> = None;
-    // The first host applies a record, another reads it later, a third cannot write.
+    // One host applies a record. Another receives the same record later. A third cannot write. The
+    // last record is not old.
     for (age, is_broken, is_noted) in
         [(300, false, true), (300, false, false), (300, true, true), (30, true, false)]
     {
@@ -501,8 +503,8 @@ async fn a_stream_lags_if_old_records_needed_work() {
 
 #[tokio::test]
 async fn followed_tables_are_noted_even_without_work() {
-    // The targets are followed before the reverse direction is used; another table is of no
-    // migration.
+    // The targets are followed even before the reverse direction is used. The other table does not
+    // belong to a migration.
     for (table, is_noted) in [("tgt", true), ("other", false)] {
         let mut notes = Vec::new();
         let deadline = Deadline::after(Duration::from_secs(60));
@@ -513,7 +515,7 @@ async fn followed_tables_are_noted_even_without_work() {
             "putitem" => {
                 assert!(body["Item"]["at"]["N"].is_string(), "{body}");
                 notes.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
-                // Nothing waits for it.
+                // This failure has no effect on the batch.
                 ("400 Bad Request", error("AccessDeniedException"))
             }
             _ => match body["Key"]["entry"]["S"].as_str() {
@@ -522,7 +524,7 @@ async fn followed_tables_are_noted_even_without_work() {
             },
         });
         assert_eq!(answer.await.unwrap().batch_item_failures.len(), 0, "{table}");
-        // The client retries some of them.
+        // The client retries some requests.
         notes.dedup();
         let expected: &[&str] = if is_noted { &["FOLLOWED#tgt"] } else { &[] };
         assert_eq!(notes, expected, "{table}");

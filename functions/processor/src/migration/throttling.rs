@@ -1,8 +1,8 @@
-//! Throttling by DynamoDB, observed in every attempt of every request: the SDK retries throttled
-//! requests itself without telling the caller.
+//! Observes throttling by DynamoDB in every attempt of every request. The SDK retries throttled
+//! requests itself without reporting the throttling to the caller.
 //!
 //! Backfills and batches reduce their concurrent writes while requests are throttled. Another
-//! module reports throttling to operators.
+//! module reports the throttling to operators.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -15,24 +15,25 @@ use serde::Deserialize;
 
 use super::targets::WRITES_AT_ONCE;
 
-/// Increase of concurrent writes after each page without throttling: the maximum is reached again
-/// after some pages. A batch has pages of as many writes as are concurrent.
+/// Increase of concurrent writes after each page without throttling, so that the maximum is reached
+/// again after some pages. In a batch, as many finished writes as may run concurrently count as a
+/// page.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =
     ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"];
 
-/// The throttling of this process so far.
+/// The throttling that this process has observed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Throttling(Arc<Mutex<Seen>>);
 
 #[derive(Debug)]
 struct Seen {
-    /// Throttled attempts.
+    /// Number of throttled attempts.
     attempts: u64,
-    /// By table, why: not yet reported.
+    /// The reasons that are not reported yet, by table.
     untold: BTreeMap<String, String>,
-    /// Number of concurrent writes.
+    /// Current number of concurrent writes.
     width: usize,
 }
 
@@ -42,12 +43,12 @@ impl Default for Seen {
     }
 }
 
-/// The relevant members of an error's body.
+/// The relevant members of the body of an error answer.
 #[derive(Deserialize)]
 struct ErrorBody {
     #[serde(rename = "__type", default)]
     error_type: String,
-    // The two exceptions spell it differently (AWS API reference).
+    // The two exceptions spell this member differently (AWS API reference).
     #[serde(rename = "ThrottlingReasons", alias = "throttlingReasons", default)]
     reasons: Vec<Reason>,
 }
@@ -61,8 +62,8 @@ struct Reason {
     resource: String,
 }
 
-/// Returns the throttled table that an answer names, and why, in words; `None` if the answer is
-/// another one. The table is empty if the answer names none.
+/// Returns the throttled table and the reason as text; `None` if the answer does not report
+/// throttling. The table is empty if the answer does not name it.
 fn throttled(answer: &[u8]) -> Option<(String, String)> {
     let body: ErrorBody = serde_json::from_slice(answer).ok()?;
     let code = body.error_type.rsplit('#').next().unwrap_or_default();
@@ -93,18 +94,18 @@ impl Throttling {
         self.seen().attempts
     }
 
-    /// Returns by table why requests were throttled since the last call.
+    /// Returns the reasons, by table, why requests were throttled since the last call.
     pub(crate) fn take_untold(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut self.seen().untold)
     }
 
-    /// Returns the current number of concurrent writes: at least one.
+    /// Returns the current number of concurrent writes, which is at least one.
     pub(crate) fn width(&self) -> usize {
         self.seen().width
     }
 
-    /// Adapts the number of concurrent writes after a page: halves it if attempts were throttled
-    /// since [`Throttling::attempts`] returned `attempts`, else increases it.
+    /// Adapts the number of concurrent writes after a page. Halves it if attempts were throttled
+    /// since [`Throttling::attempts`] returned `attempts`, otherwise increases it.
     pub(crate) fn adapt(&self, attempts: u64) {
         let mut seen = self.seen();
         seen.width = if seen.attempts > attempts {
@@ -122,7 +123,7 @@ impl Throttling {
         self.saw(String::new(), String::new());
     }
 
-    /// Returns the state after pages that left this many concurrent writes.
+    /// Returns a state with this many concurrent writes, as after throttled pages.
     pub(super) fn narrowed_to(width: usize) -> Self {
         Self(Arc::new(Mutex::new(Seen { width, ..Seen::default() })))
     }

@@ -1,10 +1,10 @@
-//! The backfill by touching: each source item gets a mark and loses it again, and so appears in the
-//! stream with a stamp of its position there. No effect is dated before the stream.
+//! The backfill by touching: each source item gets a mark and loses it again. So it appears in the
+//! stream, with a stamp of its position there, and no effect is dated before the stream.
 //!
-//! The mark is removed in the same page. A worker that crashes in between leaves marks in the slice
-//! that is repeated; touching an item twice is idempotent. A deleted item stays deleted. Marks that
-//! remain are removed when the migration ends, such as after a writer put an item back that it had
-//! read with its mark.
+//! The worker removes the mark in the same page. If the worker crashes in between, the slice is
+//! repeated and removes the marks; touching an item twice is idempotent. A deleted item stays
+//! deleted. A writer may put an item back that it had read with its mark; such marks are removed
+//! when the migration ends.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -23,13 +23,13 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
 
-/// The outcome of an item.
+/// The outcome of touching an item.
 enum Touched {
     Done,
-    /// The item or its mark is gone, or the plan produces nothing from it.
+    /// The item or its mark does not exist, or the plan produces nothing from the item.
     Gone,
-    /// It cannot be transformed, or DynamoDB refuses it, for example because there is no room for
-    /// the mark.
+    /// The item cannot be transformed, or DynamoDB refuses the update, for example because the mark
+    /// makes the item too large.
     Refused(String),
 }
 
@@ -42,8 +42,8 @@ struct Update<'u> {
     of: &'u str,
 }
 
-/// Touches the items of a page from which the plan produces something; only removes marks if the
-/// migration was aborted.
+/// Touches the items of a page from which the plan produces something. If the migration was
+/// aborted, only removes marks.
 pub(super) async fn touch(
     worker: &Worker<'_>,
     task: &Task,
@@ -51,7 +51,7 @@ pub(super) async fn touch(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    // A tombstone of another migration does not count as an item.
+    // A tombstone of another migration is not an item, so it is not touched.
     let items = items.iter().filter(|item| visible(item, schema).is_some());
     let touches: Vec<_> = items
         .map(|item| async move {
@@ -83,9 +83,10 @@ pub(super) async fn touch(
     Ok(())
 }
 
-/// Removes the marks of touches from the items of a page: those of this migration, and those of a
-/// cut-over whose command was killed. Each is removed only if it is unchanged, so no write is lost.
-/// The mark is no longer needed, because its write has already put the item into the stream.
+/// Removes the marks of touches from the items of a page: marks of this migration, and of a
+/// cut-over whose command was killed. Each update changes only the mark, and only if the mark is
+/// unchanged, so no other write is lost. The marks are no longer needed, because writing them has
+/// already put the items into the stream.
 pub(super) async fn clear_left(
     worker: &Worker<'_>,
     task: &Task,
@@ -110,8 +111,9 @@ pub(super) async fn clear_left(
     Ok(())
 }
 
-/// Puts the mark on an item. An item from which the plan produces nothing needs no mark; if a later
-/// version of it does, that version is written after the fence and has a record of its own.
+/// Puts the mark on an item, unless the plan produces nothing from it. If the plan produces
+/// something from a later version of the item, the write of that version is in the stream after the
+/// fence.
 async fn mark(
     worker: &Worker<'_>,
     table: &str,

@@ -1,8 +1,8 @@
-//! A window over the targets of a batch or of a page: processes them in the order of their records,
-//! with as much concurrency as the throttling currently allows.
+//! A window over the targets of a batch or of a page. It processes them in the order of their
+//! records, with as much concurrency as the throttling currently allows.
 //!
-//! The module does not know what is done with a target. The order matters, because the rest of a
-//! batch begins at the first unfinished target.
+//! The module does not know how a target is processed. The order matters, because a batch is
+//! redelivered from its first unfinished target on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,10 +17,12 @@ use crate::frame::TargetOutcome;
 /// The kind of work on targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// A batch of a stream. Only progress makes it smaller, so it waits for capacity until its
-    /// deadline, and adapts the number of concurrent writes itself.
+    /// A batch of a stream. A redelivered batch is shorter only if some targets were finished.
+    /// Therefore a batch waits for capacity until its deadline. It adapts the number of concurrent
+    /// writes itself.
     Batch,
-    /// A page of a task, whose worker adapts that number, and the page, between two pages.
+    /// A page of a task. Between two pages, the task's worker adapts the number of concurrent
+    /// writes and the size of the page.
     Page,
     /// A single target.
     One,
@@ -31,9 +33,9 @@ pub(super) enum Extent {
 pub(super) struct Window<'t> {
     throttling: &'t Throttling,
     extent: Extent,
-    /// Number of throttled attempts when it began.
+    /// Number of throttled attempts when the window was created.
     throttled: u64,
-    /// Whether a target differed from what a first write expects.
+    /// Whether a target existed that a first write could not replace.
     has_met_others: AtomicBool,
 }
 
@@ -48,15 +50,16 @@ impl<'t> Window<'t> {
         self.throttling.width()
     }
 
-    /// Records a target that differed from what a first write expects: the batch may be a
+    /// Records that a target exists that a first write could not replace. The batch may be a
     /// redelivery.
     pub(super) fn met_another(&self) {
         self.has_met_others.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether targets are read before they are written. A write whose condition fails
-    /// costs as much as a write, so a redelivered batch would spend a slow table's capacity on what
-    /// it did before. As long as targets do not exist, the read would be an extra request.
+    /// costs as much as a successful one. So a redelivered batch would use up a slow table's
+    /// capacity for targets that are done already. As long as targets do not exist, a read would be
+    /// an unnecessary request.
     pub(super) fn reads_first(&self) -> bool {
         self.extent != Extent::One
             && (self.has_met_others.load(Ordering::Relaxed)
@@ -64,9 +67,10 @@ impl<'t> Window<'t> {
                 || self.throttling.width() < WRITES_AT_ONCE)
     }
 
-    /// Allows one more attempt if the last one was throttled; `throttled` is the number of
-    /// throttled attempts before it. A target that failed would leave its capacity to later ones,
-    /// and the batch would be redelivered at the same length. The batch's deadline is the bound.
+    /// Allows one more attempt if the last one was throttled. `throttled` is the number of
+    /// throttled attempts before it. If the target failed instead, later targets would get its
+    /// capacity, and the redelivered batch would not be shorter. The batch's deadline bounds the
+    /// attempts.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {
         if self.extent == Extent::Batch && self.throttling.attempts() > throttled {
             attempts.allow_one_more();
@@ -78,8 +82,8 @@ impl<'t> Window<'t> {
         self.throttling.attempts()
     }
 
-    /// Runs all of `work`, starting in order. Futures are created only when they start: each takes
-    /// several kilobytes, and a batch has thousands.
+    /// Runs all of `work`, which starts in order. A future is created only when it starts, because
+    /// it takes several kilobytes and a batch has thousands of them.
     pub(super) async fn run<F: Future<Output = TargetOutcome>>(
         &self,
         mut work: impl Iterator<Item = F>,
@@ -93,10 +97,10 @@ impl<'t> Window<'t> {
                 running.push(next);
             }
             let Some(outcome) = running.next().await else { return outcomes };
-            // Targets that the deadline ends do not tell about throttling.
+            // A target that the deadline interrupted gives no information about throttling.
             done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
-            // As often as a page of this many writes would end.
+            // A batch adapts its concurrency after as many finished writes as may run concurrently.
             if self.extent == Extent::Batch && done >= self.width() {
                 self.throttling.adapt(throttled);
                 (throttled, done) = (self.throttling.attempts(), 0);
@@ -111,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs 300 futures that each take some polls. Returns the order in which they began, and the
-    /// maximum that ran at each start.
+    /// Runs 300 futures that each need some polls. Returns the order in which they began, and how
+    /// many ran at each start.
     async fn run(throttling: &Throttling, extent: Extent) -> (Vec<usize>, Vec<usize>) {
         let window = Window::new(throttling, extent);
         let begun = Mutex::new((Vec::new(), Vec::new(), 0_usize));
@@ -145,7 +149,7 @@ mod tests {
         assert!(order.is_sorted());
         assert_eq!(running.iter().max(), Some(&2));
         assert_eq!(throttling.width(), 2);
-        // A batch widens its window while nothing is throttled.
+        // While nothing is throttled, a batch increases its concurrency.
         let (order, running) = run(&throttling, Extent::Batch).await;
         assert!(order.is_sorted());
         assert!(running.iter().take(3).all(|running| *running <= 2), "{running:?}");

@@ -1,6 +1,6 @@
-//! An object store in memory that fails, delays and interleaves requests, depending on a seed.
+//! An object store in memory whose requests fail, are delayed and interleave, depending on a seed.
 //!
-//! For tests: it does to a writer only what S3 may do.
+//! For tests. A writer sees only behaviour that S3 may show too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,26 +12,26 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Default of objects in one page of a listing: few, so that listings have several pages.
+/// Default number of objects in a page of a listing: few, so that listings have several pages.
 const PAGE_OBJECTS: usize = 7;
 
-/// Percentages of requests by fate.
+/// Percentages of requests that fail in each way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Fail without effect.
+    /// Requests that fail without effect.
     pub(crate) lost: u64,
-    /// A put takes effect, but fails.
+    /// Puts that take effect, but fail.
     pub(crate) unanswered: u64,
-    /// A put, a replacement or a removal is answered with 409, without effect.
+    /// Puts, replacements and removals that are answered with 409, without effect.
     pub(crate) contended: u64,
-    /// Whether each page of a listing follows one without an object, for all requests.
+    /// Whether an empty page precedes each page of a listing. Holds for all requests.
     pub(crate) empty_pages: bool,
-    /// Objects in one page of a listing, for all requests; 0 means the default.
+    /// Objects in a page of a listing; 0 means the default. Holds for all requests.
     pub(crate) page_objects: usize,
 }
 
 impl Faults {
-    /// Returns whether a request that was not lost has this fate.
+    /// Returns whether a request with this random number, which was not lost, is answered with 409.
     fn is_contended(self, fate: u64) -> bool {
         (self.unanswered..self.unanswered + self.contended).contains(&fate)
     }
@@ -52,23 +52,23 @@ struct State {
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
-    /// The names and the sizes of contents that were sent, also where nothing was put.
+    /// The names and content sizes of all puts and replacements, including those without effect.
     sent: Vec<(String, usize)>,
     /// Number of gets.
     gets: usize,
-    /// Number of gets in flight, and its maximum.
+    /// Number of gets in flight. The next field is its maximum.
     gets_under_way: usize,
     gets_at_once: usize,
     /// Objects whose next change has no effect and is answered as stale.
     refused: BTreeSet<String>,
-    /// Prefix of names that are currently not listed.
+    /// Listings of names with this prefix fail.
     unlisted: Option<String>,
-    /// Prefixes and positions of pages that were returned empty, and have objects when they are
-    /// requested again.
+    /// Prefixes and positions of pages that were returned empty. The next request for such a page
+    /// returns its objects.
     came_empty: BTreeSet<(String, String)>,
 }
 
-/// The store.
+/// An object store in memory.
 #[derive(Debug, Default)]
 pub(crate) struct InMemoryObjectStore {
     state: Mutex<State>,
@@ -92,8 +92,8 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().earlier.clone()
     }
 
-    /// Returns the sizes of contents that were sent for objects with this prefix, also where
-    /// nothing was put.
+    /// Returns the names and content sizes of all puts and replacements of objects with this
+    /// prefix, including those without effect.
     pub(crate) fn sent(&self, prefix: &str) -> Vec<(String, usize)> {
         let mut sent = self.state.lock().unwrap().sent.clone();
         sent.retain(|(name, _)| name.starts_with(prefix));
@@ -127,17 +127,17 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().missing_bucket = true;
     }
 
-    /// Makes listings of such names fail, or succeed again.
+    /// Makes listings of names with this prefix fail; with `None`, listings succeed again.
     pub(crate) fn refuse_listings(&self, prefix: Option<&str>) {
         self.state.lock().unwrap().unlisted = prefix.map(str::to_owned);
     }
 
-    /// Answers the next change of this object as if it had changed.
+    /// Answers the next change of this object as if another request had changed the object.
     pub(crate) fn refuse_once(&self, name: &str) {
         self.state.lock().unwrap().refused.insert(name.to_owned());
     }
 
-    /// Fails if a change with this fate conflicts with other requests.
+    /// Fails if `fate` means that a change conflicts with another request.
     fn conflict(&self, fate: u64) -> Result<(), Failure> {
         if self.faults.is_contended(fate) {
             return Err(Failure::Retry("409 ConditionalRequestConflict".to_owned()));
@@ -145,7 +145,8 @@ impl InMemoryObjectStore {
         Ok(())
     }
 
-    /// Lets other tasks run for a while, then fails or not.
+    /// Lets other tasks run for a while. Then fails, or returns a random number that determines the
+    /// request's fate.
     async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;
@@ -170,7 +171,7 @@ impl InMemoryObjectStore {
     }
 }
 
-/// A get in flight, until it ends or is cancelled.
+/// Counts a get that is in flight, until it ends or is cancelled.
 struct Get<'s>(&'s Mutex<State>);
 
 impl<'s> Get<'s> {

@@ -1,7 +1,7 @@
 //! The interface of an object store: list, get, and put if absent.
 //!
-//! [`ObjectStore`] never overwrites or removes an object. Only compaction and erasure get an
-//! [`ObjectMaintenance`], which does so if the object is unchanged since it was read.
+//! [`ObjectStore`] never overwrites or removes an object. [`ObjectMaintenance`] does, if the object
+//! is unchanged since it was read; only compaction and erasure use it.
 
 #[cfg(test)]
 pub(crate) mod in_memory;
@@ -11,16 +11,16 @@ use bytes::Bytes;
 
 use crate::failure::Failure;
 
-/// Upper bound of pages of one listing: it is of an hour, which has sixty buckets of at most 99,999
-/// parts, 1,000 per page. Larger listings are processed page by page.
+/// Upper bound of the pages of one listing. A listing covers an hour, which has sixty buckets of at
+/// most 99,999 parts, with 1,000 parts per page. Larger listings are processed page by page.
 const LIST_PAGES_MAX: usize = 6_000;
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectEntry {
-    /// Its name (S3 calls it the key).
+    /// The name of the object (S3 calls it the key).
     pub name: String,
-    /// Changes whenever the content does.
+    /// The entity tag, which changes whenever the content changes.
     pub entity_tag: String,
     /// Size of the content.
     pub bytes: u64,
@@ -31,7 +31,7 @@ pub struct ObjectEntry {
 /// Some of the objects of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The objects, in the order of their names. May be empty although others follow.
+    /// The objects, in the order of their names. May be empty although more objects follow.
     pub entries: Vec<ObjectEntry>,
     /// The name after which the next page begins; `None` if this is the last one.
     pub after: Option<String>,
@@ -42,7 +42,7 @@ pub struct Page {
 pub struct Forgotten {
     /// Number of versions removed.
     pub contents: usize,
-    /// The name after which to continue; `None` if nothing is left.
+    /// The name after which the next call continues; `None` if no version is left.
     pub after: Option<String>,
 }
 
@@ -51,29 +51,30 @@ pub struct Forgotten {
 pub enum PutOutcome {
     /// The object is new.
     Created {
-        /// Its entity tag, if the store returned it.
+        /// The entity tag of the object, if the store returned it.
         entity_tag: Option<String>,
     },
     /// An object of that name exists; nothing was written.
     Exists,
-    /// Another request is writing it; whether it will exist is unknown.
+    /// Another request writes the object at the same time. Whether the object will exist is
+    /// unknown.
     Contended,
 }
 
 /// The outcome of a change to an object that was read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeOutcome {
-    /// It was made.
+    /// The change was made.
     Made,
-    /// The object has changed or is gone; nothing was written. Or a request whose answer was lost
-    /// made this very change.
+    /// The object has another entity tag or does not exist; nothing was written. An earlier attempt
+    /// of this change may be the cause, if its answer was lost.
     Stale,
 }
 
 /// A store whose objects can be changed and removed.
 pub trait ObjectMaintenance: ObjectStore {
-    /// Replaces an object's content if it still has the entity tag. A concurrent change is a
-    /// failure that a retry may help, because its outcome is unknown.
+    /// Replaces an object's content if the object still has the entity tag. A concurrent change is
+    /// a [`Failure::Retry`], because its outcome is unknown.
     fn replace(
         &self,
         name: &str,
@@ -82,15 +83,15 @@ pub trait ObjectMaintenance: ObjectStore {
         content_type: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes an object if it still has the entity tag; fails as `replace` does.
+    /// Removes an object if it still has the entity tag. Fails as `replace` does.
     fn remove(
         &self,
         name: &str,
         entity_tag: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes some noncurrent versions of objects whose names begin with `prefix` and come after
-    /// `after`, also of deleted objects. Does nothing if the bucket keeps none.
+    /// Removes some noncurrent versions, also of deleted objects, whose names begin with `prefix`
+    /// and come after `after`. Does nothing if the bucket has no noncurrent versions.
     fn forget_earlier(
         &self,
         prefix: &str,
@@ -98,11 +99,11 @@ pub trait ObjectMaintenance: ObjectStore {
     ) -> impl Future<Output = Result<Forgotten, Failure>> + Send;
 }
 
-/// A store of named objects with conditional put. Listings show every object whose put was answered
-/// (S3 is strongly consistent since 2020).
+/// A store of named objects with conditional put. A listing contains every object whose put was
+/// answered before (S3 is strongly consistent since 2020).
 pub trait ObjectStore: Send + Sync {
-    /// Returns the next objects whose names begin with `prefix` and come after `after`, which is
-    /// empty at the start.
+    /// Returns the next objects whose names begin with `prefix` and come after `after`. An empty
+    /// `after` begins with the first object.
     fn page(&self, prefix: &str, after: &str)
     -> impl Future<Output = Result<Page, Failure>> + Send;
 
@@ -122,11 +123,11 @@ pub trait ObjectStore: Send + Sync {
         }
     }
 
-    /// Returns the folders under `prefix`, each once: the text in the names of objects after it, up
-    /// to and including the next `/`.
+    /// Returns the distinct folders under `prefix`. A folder is the text in an object's name from
+    /// the end of `prefix` up to and including the next `/`.
     fn folders(&self, prefix: &str) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;
 
-    /// Returns the content of an object; `None` if there is none.
+    /// Returns the content of an object; `None` if the object does not exist.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
 
     /// Creates an object unless one of that name exists.

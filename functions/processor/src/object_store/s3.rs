@@ -18,17 +18,18 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Upper bound of pages of folders, 1,000 per page: a table has one folder per day.
+/// Upper bound of the pages of folders, with 1,000 folders per page. A table has one folder per
+/// day.
 const FOLDER_PAGES_MAX: usize = 100;
 
 /// Upper bound of consecutive pages without an object.
 const EMPTY_PAGES_MAX: usize = 1_000;
 
-/// Time-out between two chunks of an object's content. The SDK's time-outs end with the headers of
-/// an answer, and a dead connection would block the invocation to its end.
+/// Time-out between two chunks of an object's content. The SDK's time-outs cover only the headers
+/// of an answer, so a dead connection would block the invocation until its end.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// One bucket of S3.
+/// A bucket of S3.
 #[derive(Clone, Debug)]
 pub struct S3ObjectStore {
     client: Client,
@@ -38,14 +39,15 @@ pub struct S3ObjectStore {
 }
 
 impl S3ObjectStore {
-    /// Returns the bucket `bucket`, which the environment variable `setting` names.
+    /// Returns the store of `bucket`. The environment variable `setting` contains the bucket's
+    /// name.
     #[must_use]
     pub fn new(client: Client, bucket: String, setting: &'static str) -> Self {
         Self { client, bucket, setting, silence_max: SILENCE_MAX }
     }
 
-    /// Returns the content of an object; fails if the connection breaks, or no data arrives for too
-    /// long.
+    /// Returns the content of an object. Fails if the connection breaks, or if no data arrives for
+    /// [`SILENCE_MAX`].
     async fn content(&self, object: GetObjectOutput) -> Result<Bytes, String> {
         let length = object.content_length.and_then(|length| usize::try_from(length).ok());
         let mut content = Vec::with_capacity(length.unwrap_or_default());
@@ -99,7 +101,7 @@ impl ObjectStore for S3ObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         let ask = async |token: Option<String>| {
             let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
-            // A token contains the whole position.
+            // A continuation token contains the whole position, so the name is not sent with it.
             let begins_after = token.is_none() && !after.is_empty();
             let page = request
                 .set_start_after(begins_after.then(|| after.to_owned()))
@@ -232,14 +234,14 @@ impl ObjectMaintenance for S3ObjectStore {
             .set_key_marker((!after.is_empty()).then(|| after.to_owned()));
         let page = match request.send().await {
             Ok(page) => page,
-            // A store without versions has no noncurrent ones.
+            // A store without versioning has no noncurrent versions.
             Err(error) if status(&error) == Some(501) => return Ok(Forgotten::default()),
             Err(error) => return Err(self.failure("ListObjectVersions", &error)),
         };
         let earlier = earlier_of(&page);
         let next = listed_whole(&page, after);
         if earlier.is_empty() && next.as_deref() == Some(after) {
-            // It would be requested again and again.
+            // The next request would return the same page again, without end.
             return Err(Failure::Fatal(format!(
                 "bucket `{}`: after `{after}`, a whole page of versions of one object is listed, and none of them is noncurrent",
                 self.bucket
@@ -253,14 +255,14 @@ impl ObjectMaintenance for S3ObjectStore {
     }
 }
 
-/// Returns the noncurrent versions of a page, and the delete markers that would be left over. A
-/// current delete marker means that the object is deleted; S3 removes the marker by the bucket's
-/// lifecycle rules once there are no versions.
+/// Returns the noncurrent versions and noncurrent delete markers of a page. A current delete marker
+/// stays, because it makes the object deleted. When no versions are left, S3 removes the marker by
+/// the bucket's lifecycle rules.
 fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
     let versions = page.versions().iter().map(|v| (v.is_latest(), v.key(), v.version_id()));
     let markers = page.delete_markers().iter().map(|m| (m.is_latest(), m.key(), m.version_id()));
     let earlier = versions.chain(markers).filter(|(is_latest, ..)| *is_latest == Some(false));
-    // A version from before versioning was enabled has the id `null`.
+    // A version that was written before versioning was enabled has the id `null`.
     earlier
         .filter_map(|(_, key, id)| {
             ObjectIdentifier::builder().key(key?).version_id(id?).build().ok()
@@ -268,8 +270,9 @@ fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
         .collect()
 }
 
-/// Returns the name after which a listing of versions continues. A page may end among the versions
-/// of an object; that object is listed again, and has fewer versions by then.
+/// Returns the name after which a listing of versions continues; `None` after the last page. A page
+/// may end among the versions of an object. That object is listed again, with fewer versions,
+/// because those of this page are removed by then.
 fn listed_whole(page: &ListObjectVersionsOutput, after: &str) -> Option<String> {
     if page.is_truncated() != Some(true) {
         return None;
@@ -302,7 +305,7 @@ impl S3ObjectStore {
         })
     }
 
-    /// Interprets a failed replacement or removal: the object has changed, or a failure.
+    /// Interprets a failed replacement or removal: the object has changed, or the request failed.
     async fn not_changed<E>(
         &self,
         doing: &str,
@@ -318,9 +321,10 @@ impl S3ObjectStore {
         Err(self.failure(doing, error))
     }
 
-    /// Returns whether there is no such object. Only with the permission to list the whole bucket
-    /// does S3 report a missing object; otherwise it answers that access is denied. The functions
-    /// may list only their own prefixes. Source: Amazon S3 API reference, "GetObject", permissions.
+    /// Returns whether the object does not exist. S3 reports a missing object only to a client that
+    /// may list the whole bucket; to any other client it answers that access is denied. The
+    /// functions may list only their own prefixes. Source: Amazon S3 API reference, "GetObject",
+    /// permissions.
     async fn is_absent(&self, name: &str) -> Result<bool, Failure> {
         let page = self.page(name, "").await?;
         Ok(page.entries.iter().all(|entry| entry.name != name))
@@ -330,10 +334,10 @@ impl S3ObjectStore {
 /// An answer of `ListObjectsV2`.
 #[derive(Debug, PartialEq, Eq)]
 enum Listed {
-    /// Objects, or the end.
+    /// The answer has objects, or the listing has ended.
     Page(Page),
-    /// No object, but not the end: continue with the token. A store may answer so after it skipped
-    /// many deleted objects.
+    /// The answer has no objects, but the listing continues with the token. A store may answer so
+    /// after it skipped many deleted objects.
     Nothing { token: Option<String> },
 }
 
@@ -358,10 +362,11 @@ fn entry_of(object: Object) -> Option<ObjectEntry> {
     })
 }
 
-/// Returns whether the object has another entity tag, or is gone. A 409 does not mean that: another
-/// request for the object was in progress, which may have failed and left the object unchanged. So
-/// a 409 is a failure, and the request is repeated. Source: S3 user guide, "How to prevent object
-/// overwrites with conditional writes", "How to perform conditional deletes".
+/// Returns whether the object has another entity tag or does not exist. A 409 is not such an
+/// answer: another request for the object was in progress, which may have failed and left the
+/// object unchanged. So a 409 is a failure, and the request is repeated. Source: S3 user guide,
+/// "How to prevent object overwrites with conditional writes", "How to perform conditional
+/// deletes".
 fn is_stale<E>(error: &SdkError<E>) -> bool
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -396,8 +401,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a page of versions from `name:id` terms, current ones with `*`, delete markers with
-    /// `-`.
+    /// Returns a page of versions from terms `name:id`. `*` marks a current version, `-` a delete
+    /// marker.
     fn page(text: &str, is_truncated: bool) -> ListObjectVersionsOutput {
         let mut page = ListObjectVersionsOutput::builder().is_truncated(is_truncated);
         for word in text.split_whitespace() {
@@ -417,7 +422,8 @@ mod tests {
         page.build()
     }
 
-    /// A store that keeps objects as files rejects a table name of 255 characters after `table=`.
+    /// A store that keeps objects as files rejects `table=` followed by a table name of 255
+    /// characters.
     #[test]
     fn a_name_that_is_too_long_is_not_tried_again() {
         let client =
@@ -462,7 +468,7 @@ mod tests {
         }
     }
 
-    /// Answers one request on a connection, and then sends nothing.
+    /// Answers one request on a connection, sends nothing more, and keeps the connection open.
     async fn that_answers(answer: String) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -527,10 +533,10 @@ mod tests {
         for (text, expected) in [
             ("a:1* b:2*", ""),
             ("a:2* a:1 b:3*", "a:1"),
-            // Written before versioning was enabled.
+            // The object was written before versioning was enabled.
             ("a:2* a:null", "a:null"),
             ("a:null*", ""),
-            // Removed by compaction: the marker is current, and the content is not.
+            // Compaction removed the object: the marker is current, and the content is not.
             ("a:-3* a:2 a:1", "a:2 a:1"),
             ("a:4* a:-3 a:2", "a:2 a:3"),
         ] {

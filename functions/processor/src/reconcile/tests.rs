@@ -1,4 +1,5 @@
-//! Reconciliation of tables in memory; some are slow, throttled, or refuse what DynamoDB refuses.
+//! Reconciliation of tables in memory. Some tables are slow or throttled, or refuse what DynamoDB
+//! refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +52,7 @@ async fn drift_is_found_repaired_and_reported() {
         set_slot(&reconciler.slots, key, votes);
     }
     reconciler.slots.insert([("slot", AttributeValue::from("B#0"))]);
-    // A counter whose slots are all gone, one of them beyond the slot count.
+    // All slots of this counter are deleted. One of them was beyond the slot count.
     let cell =
         |value: i64| Cell { stamp: Stamp::lowest(), value: Number::from(value), gone_at: None };
     let gone = Total { cells: Cells::from([(0, cell(3)), (30, cell(4))]), revision: 8 };
@@ -83,7 +84,7 @@ async fn drift_is_found_repaired_and_reported() {
     assert_eq!((again.drifted_slots, again.repaired_totals), (0, 0));
 }
 
-/// The item was set by hand: its slots and its revision are unchanged.
+/// The item was changed by hand. Its slots and its revision are unchanged.
 #[tokio::test]
 async fn a_total_that_contradicts_its_slots_is_rewritten() {
     let reconciler = reconciler(1, Faults::default());
@@ -118,7 +119,7 @@ async fn reconcilers_and_writers_at_the_same_time_converge() {
             tokio::join!(voting, reconciler.run(minute()), reconciler.run(minute()));
         first.unwrap();
         second.unwrap();
-        // The last run reads slots at rest; a run that met faults may postpone.
+        // A run with faults may postpone totals, so runs are repeated until one postpones none.
         let mut last = reconciler.run(minute()).await.unwrap();
         for _ in 0..10 {
             if last.postponed_totals > 0 {
@@ -130,8 +131,8 @@ async fn reconcilers_and_writers_at_the_same_time_converge() {
     }
 }
 
-/// A table that refuses a whole request for one key that is too long, as DynamoDB does, or for a
-/// key that is configured so, and that throttles all requests for another one.
+/// A table that refuses a request if a key is too long, as DynamoDB does, or begins with `refused`.
+/// It throttles a request if a key begins with `throttled`.
 #[derive(Clone, Debug)]
 struct Strict(Arc<InMemoryTable>);
 
@@ -189,7 +190,7 @@ async fn a_counter_whose_name_leaves_no_room_for_two_digits_is_reconciled_with_t
 async fn a_group_that_is_refused_does_not_stop_the_others() {
     let reconciler = strict();
     set_slot(&reconciler.slots.0, "refused#0", 1);
-    // No counter can be checked: the deployment is wrong.
+    // No counter can be checked, so the deployment counts as wrong.
     assert!(matches!(reconciler.run(minute()).await, Err(Failure::Fatal(_))));
     for counter in 0..2 * COUNTERS_AT_ONCE {
         set_slot(&reconciler.slots.0, &format!("c{counter}#0"), 1);
@@ -214,14 +215,14 @@ async fn a_group_that_stays_throttled_is_left_to_the_next_run() {
     assert!(!report.complete, "{report:?}");
     assert!((1..=COUNTERS_AT_ONCE).contains(&report.postponed_totals), "{report:?}");
     assert_eq!(report.repaired_totals, report.counters - report.postponed_totals);
-    // Once nothing is throttled any more, the next run does the rest.
+    // When nothing is throttled any more, the next run checks the rest.
     reconciler.slots.0.remove("throttled#0");
     let last = reconciler.run(minute()).await.unwrap();
     assert_eq!((last.repaired_totals, last.complete), (report.postponed_totals - 1, true));
 }
 
-/// A table whose reads are so slow that a run checks only some of the counters, and whose scans are
-/// throttled from some page on.
+/// A table whose reads are so slow that a run checks only some counters. After `pages` pages its
+/// scans are throttled.
 #[derive(Clone, Debug)]
 struct Hindered {
     table: Arc<InMemoryTable>,
@@ -258,7 +259,7 @@ impl Table for Hindered {
 
 static MINUTE: AtomicU64 = AtomicU64::new(29_920_469);
 
-/// Returns a reconciler with 400 counters of one slot.
+/// Returns a reconciler with 400 counters that have one slot each.
 fn hindered(delay_ms: u64, pages: u64) -> Reconciler<Hindered, Hindered> {
     let Reconciler { rule, slots, totals, retry, .. } = reconciler(1, Faults::default());
     for counter in 0..400 {
@@ -344,7 +345,7 @@ async fn a_run_without_time_is_incomplete() {
     assert!(!report.complete);
 }
 
-/// Counters with many slots are checked a few at a time, because their slots must fit into memory.
+/// Few counters with many slots are checked at a time, because their slots must fit into memory.
 #[test]
 fn fewer_counters_with_many_slots_are_checked_together() {
     for (slot_count, expected) in [(1, 25), (20, 25), (100, 25), (1_000, 2), (100_000, 1)] {

@@ -1,6 +1,7 @@
 //! Conversion between the SDK's attribute values and the crate `model`'s.
 //!
-//! Lossless in both directions; a kind of value that the SDK adds later is an error, never dropped.
+//! Both directions are lossless. A kind of value that is unknown because the SDK added it later is
+//! an error.
 
 use std::collections::{BTreeSet, HashMap};
 

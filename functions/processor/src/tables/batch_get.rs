@@ -1,7 +1,7 @@
-//! `BatchGetItem`: up to 100 items of one table by their keys, with strong consistency. Source:
-//! DynamoDB API reference, "BatchGetItem".
+//! `BatchGetItem`: reads up to 100 items of one table by their keys, with strong consistency.
+//! Source: DynamoDB API reference, "BatchGetItem".
 //!
-//! Callers decide when unprocessed keys are requested again.
+//! Callers decide when to request unprocessed keys again.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use serde_json::value::RawValue;
 use super::direct::{exchanged, unreadable};
 use crate::failure::Failure;
 
-/// The result of a request. A key in neither list has no item.
+/// The answer to a request. If a key is in neither list, no item has this key.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// In any order.
+    /// The items that exist, in any order.
     pub(crate) items: Vec<Item>,
-    /// Keys to request again.
+    /// Keys that were not processed and must be requested again.
     pub(crate) unprocessed: Vec<Item>,
 }
 
@@ -40,10 +40,11 @@ struct Unprocessed<'b> {
     keys: Vec<&'b RawValue>,
 }
 
-/// Reads items by their keys, of which there are 1 to 100, all different.
+/// Reads items by their keys: 1 to 100 different ones.
 ///
 /// # Errors
-/// What `failure` returns for a failed request; [`Failure::Retry`] if the answer cannot be decoded.
+/// Returns what `failure` returns for a failed request; [`Failure::Retry`] if the answer cannot be
+/// decoded.
 pub(crate) async fn batch_get(
     client: &Client,
     table: &str,
@@ -52,7 +53,7 @@ pub(crate) async fn batch_get(
 ) -> Result<Batch, Failure> {
     let (direct, answer) =
         exchanged(body_of(table, keys), || BatchGetItemOutput::builder().build());
-    // The SDK must know the table, as the endpoint may depend on it; the keys are in the body.
+    // The SDK needs the table, because the endpoint may depend on it. The keys are in the body.
     let none = KeysAndAttributes::builder().set_keys(Some(Vec::new())).build();
     let none = none.map_err(|error| Failure::Fatal(error.to_string()))?;
     let request = client.batch_get_item().request_items(table, none);

@@ -1,8 +1,8 @@
-//! Requests and answers whose items are not converted to the SDK's values: `model::json` encodes
+//! Requests and answers whose items are not converted to the SDK's values. `model::json` encodes
 //! and decodes them at a fraction of the cost.
 //!
-//! Everything else about a request (endpoint, credentials, signature, retries, time-outs, errors)
-//! is left to the SDK. An interceptor replaces the body right before the first attempt, and keeps
+//! The SDK still does everything else: endpoint, credentials, signature, retries, time-outs,
+//! errors. An interceptor replaces the body of a request right before the first attempt, and keeps
 //! the body of a successful answer.
 
 use std::fmt::Debug;
@@ -28,18 +28,18 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 
-/// The body of an answer, once it has arrived.
+/// The body of an answer; empty until it has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer(Arc<Mutex<Option<SdkBody>>>);
 
-/// The customization of an operation. `O` is its output, which stays empty.
+/// The interceptor of an operation. `O` is the SDK's output, which stays empty.
 #[derive(Debug)]
 pub(crate) struct Direct<O> {
     body: Option<Bytes>,
     kept: Kept<O>,
 }
 
-/// Keeps the body of an answer, and gives the SDK an empty output.
+/// Keeps the body of an answer, and returns an empty output to the SDK.
 #[derive(Debug)]
 struct Kept<O> {
     answer: Answer,
@@ -47,13 +47,13 @@ struct Kept<O> {
 }
 
 impl Answer {
-    /// Returns what `read` makes of the body; `None` if it cannot be decoded, or there was no
-    /// answer.
+    /// Decodes the body with `read`. Returns `None` if the body cannot be decoded or no answer
+    /// arrived.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         read(self.take()?.bytes()?)
     }
 
-    /// Returns the body as a page; `None` if it is not one, or there was no answer.
+    /// Returns the body as a page; `None` if it is not a page or no answer arrived.
     pub(crate) fn page(&self) -> Option<UnreadPage> {
         UnreadPage::of(self.take()?)
     }
@@ -63,13 +63,13 @@ impl Answer {
     }
 }
 
-/// Returns an operation whose answer is decoded here; `empty` makes an empty output.
+/// Returns an interceptor, and the answer that it keeps. `empty` returns an empty output.
 pub(crate) fn answered<O>(empty: fn() -> O) -> (Direct<O>, Answer) {
     let answer = Answer::default();
     (Direct { body: None, kept: Kept { answer: answer.clone(), empty } }, answer)
 }
 
-/// Returns an operation with the body `body` instead of the SDK's, whose answer is decoded here.
+/// Returns an interceptor that also replaces the body of the request, and the answer that it keeps.
 pub(crate) fn exchanged<O>(body: String, empty: fn() -> O) -> (Direct<O>, Answer) {
     let (direct, answer) = answered(empty);
     (Direct { body: Some(Bytes::from(body)), ..direct }, answer)
@@ -100,7 +100,7 @@ impl<O: Debug + Send + Sync + 'static> Intercept for Direct<O> {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // The SDK decodes errors.
+        // The SDK decodes answers that report errors.
         if context.response().status().is_success() {
             let Kept { answer, empty } = &self.kept;
             let kept = Kept { answer: answer.clone(), empty: *empty };
@@ -118,7 +118,8 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
     ) -> Result<Output, OrchestratorError<Error>> {
         let body = response.body().try_clone().filter(|_| response.status().is_success());
         let Some(body) = body else {
-            // An attempt failed after an interrupted one whose answer began well. The SDK retries.
+            // An earlier attempt was interrupted after its answer had begun successfully, and this
+            // attempt failed. The SDK retries.
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };
@@ -127,12 +128,13 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
     }
 }
 
-/// Returns the failure for an answer that is not the operation's. A proxy may be the cause.
+/// Returns the failure for an answer that does not have the operation's form. A proxy may have sent
+/// it.
 pub(crate) fn unreadable(doing: &str, table: &str) -> Failure {
     Failure::Retry(format!("{doing} on table=`{table}`: the answer cannot be read"))
 }
 
-/// Items of a page, and the key after which the next one begins.
+/// The items of a page, and the key after which the next page begins.
 pub(crate) type Page = (Vec<Item>, Option<Item>);
 
 #[derive(Deserialize)]
@@ -143,12 +145,12 @@ struct PageBody<'b> {
     last_evaluated_key: Option<&'b RawValue>,
 }
 
-/// A page in encoded form. Its items are decoded on demand: each takes several times the memory of
-/// its text, and a page has hundreds.
+/// A page in encoded form. Its items are decoded when they are needed, because a decoded item takes
+/// several times the memory of its text, and a page has hundreds of items.
 #[derive(Debug)]
 pub(crate) struct UnreadPage {
     body: SdkBody,
-    /// The range of each item's text.
+    /// The position of each item's text in the body.
     items: Vec<Range<usize>>,
     /// The key after which the next page begins.
     pub(crate) next: Option<Item>,
@@ -172,7 +174,7 @@ impl UnreadPage {
         self.items.len()
     }
 
-    /// Decodes the items one by one; `None` for one that cannot be decoded.
+    /// Decodes the items one by one. Yields `None` for an item that cannot be decoded.
     pub(crate) fn items(&self) -> impl Iterator<Item = Option<Item>> {
         let bytes = self.body.bytes().unwrap_or_default();
         self.items.iter().map(move |place| {
@@ -183,7 +185,8 @@ impl UnreadPage {
 }
 
 impl PageBody<'_> {
-    /// Returns the key after which the next page begins; `None` if it cannot be decoded.
+    /// Returns the key after which the next page begins; the outer `None` if the key cannot be
+    /// decoded.
     fn next(&self) -> Option<Option<Item>> {
         match self.last_evaluated_key {
             Some(raw) => item_from_str(raw.get()).ok().map(Some),
@@ -192,7 +195,7 @@ impl PageBody<'_> {
     }
 }
 
-/// Decodes the answer to a `Scan` or a `Query`.
+/// Decodes the answer to a `Scan` or a `Query`; `None` if it cannot be decoded.
 pub(crate) fn page_of(body: &[u8]) -> Option<Page> {
     let page: PageBody<'_> = serde_json::from_slice(body).ok()?;
     let next = page.next()?;
@@ -262,7 +265,7 @@ mod tests {
             sent.map(|_| {
                 let body = answer.take()?;
                 let page = page_of(body.bytes()?);
-                // A page whose items are decoded later has the same ones.
+                // A page whose items are decoded later contains the same items.
                 let later = UnreadPage::of(body).and_then(|page| {
                     assert_eq!(page.len(), page.items().count());
                     Some((page.items().collect::<Option<Vec<_>>>()?, page.next))

@@ -1,4 +1,4 @@
-//! A table of DynamoDB.
+//! A table on DynamoDB.
 //!
 //! The SDK retries single requests; this module interprets its errors.
 
@@ -13,7 +13,7 @@ use super::batch_get::batch_get;
 use super::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 use crate::failure::Failure;
 
-/// One table.
+/// A table on DynamoDB.
 #[derive(Clone, Debug)]
 pub struct DynamoDbTable {
     client: Client,
@@ -22,14 +22,14 @@ pub struct DynamoDbTable {
     setting: &'static str,
 }
 
-/// A table's name, and the environment variable that it comes from.
+/// The name of a table, and the environment variable that contains it.
 #[derive(Clone, Debug)]
 pub(crate) struct TableName {
     pub(crate) name: String,
     pub(crate) setting: &'static str,
 }
 
-/// Interprets an error of a table; `key` says which key the table must have.
+/// Interprets an error of a table. `key` describes the key that the table must have.
 pub(crate) fn failure_of<E>(
     table: &TableName,
     doing: &str,
@@ -51,8 +51,8 @@ fn code_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<&str> {
     error.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
-/// Interprets a failed request on a table; `setting` is where the table's name comes from: an
-/// environment variable, or a description.
+/// Interprets a failed request on a table. `setting` is the source of the table's name: an
+/// environment variable or a description.
 pub(crate) fn request_failure<E>(
     doing: &str,
     table: &str,
@@ -86,8 +86,8 @@ where
 }
 
 impl DynamoDbTable {
-    /// Returns the table `name`, which the environment variable `setting` names; `key_attribute` is
-    /// its partition key, of type string.
+    /// Returns the table `name`. The environment variable `setting` contains the name.
+    /// `key_attribute` is the partition key, of type string.
     #[must_use]
     pub fn new(client: Client, name: String, key_attribute: String, setting: &'static str) -> Self {
         Self { client, name, key_attribute, setting }

@@ -1,6 +1,6 @@
-//! A table in memory that fails, delays and interleaves requests, depending on a seed.
+//! A table in memory whose requests fail, are delayed and interleave, depending on a seed.
 //!
-//! For tests: it does to a writer only what DynamoDB may do.
+//! For tests. A writer sees only behaviour that DynamoDB may show too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,16 +12,16 @@ use super::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// Many attempts and no waits.
+/// A retry policy with many attempts and no waits.
 pub(crate) const AT_ONCE: RetryPolicy =
     RetryPolicy { attempts_max: 100, delay_base: Duration::ZERO, delay_max: Duration::ZERO };
 
-/// Percentages of requests by fate.
+/// Percentages of requests that fail in each way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Fail without effect.
+    /// Requests that fail without effect.
     pub(crate) lost: u64,
-    /// A write takes effect, but fails.
+    /// Writes that take effect, but fail.
     pub(crate) unanswered: u64,
     /// Percentage of the keys of a read that are left unprocessed.
     pub(crate) unprocessed: u64,
@@ -46,8 +46,8 @@ impl Unreliable {
         *random >> 33
     }
 
-    /// Lets other requests run in between; returns the fate of a request that did not fail, below
-    /// 100.
+    /// Lets other requests run in between. Then fails, or returns a number below 100 that
+    /// determines the fate of the request.
     pub(crate) async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;
@@ -60,15 +60,15 @@ impl Unreliable {
     }
 }
 
-/// The table.
+/// A table in memory.
 #[derive(Debug)]
 pub(crate) struct InMemoryTable {
     key_attribute: &'static str,
     items: Mutex<BTreeMap<String, Item>>,
     requests: Unreliable,
-    /// Reads that it still answers.
+    /// Number of reads that still succeed.
     reads: Mutex<usize>,
-    /// Upper bound of keys that it answers in one read.
+    /// Upper bound of keys in one read that succeeds.
     keys_max: Mutex<usize>,
 }
 
@@ -79,7 +79,7 @@ impl InMemoryTable {
         Self { key_attribute, items, requests, reads, keys_max }
     }
 
-    /// Allows this many more reads; further ones fail.
+    /// Lets this many more reads succeed; later ones fail.
     pub(crate) fn answer_reads(&self, reads: usize) {
         *self.reads.lock().unwrap() = reads;
     }
@@ -88,7 +88,7 @@ impl InMemoryTable {
         Self::with_faults(key_attribute, 0, Faults::default())
     }
 
-    /// Refuses reads of more keys than this.
+    /// Makes reads of more keys than this fail.
     pub(crate) fn answer_keys(&self, keys_max: usize) {
         *self.keys_max.lock().unwrap() = keys_max;
     }

@@ -21,16 +21,16 @@ use model::{AttributeValue, Item};
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// Concurrent `BatchGetItem` requests of one invocation: enough to hide their latency, few enough
-/// to leave capacity of the table to others.
+/// Concurrent `BatchGetItem` requests of one invocation: enough to hide their latency, and few
+/// enough to leave capacity of the table to other clients.
 const LOADS_AT_ONCE: usize = 4;
 
 /// The condition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// There is no item with the key.
+    /// No item has the key.
     Absent,
-    /// The item has an attribute with exactly this value.
+    /// The item has this attribute with exactly this value.
     Equals {
         /// The attribute.
         attribute: &'static str,
@@ -42,7 +42,7 @@ pub enum Guard {
 /// The outcome of a guarded write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It happened.
+    /// The item was written.
     Written,
     /// The guard did not hold; nothing was written.
     GuardFailed,
@@ -51,7 +51,7 @@ pub enum WriteOutcome {
 /// The answer to one `BatchGetItem`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Items by key. Keys without an item are in neither list.
+    /// The items that exist, by key. A key without an item is neither here nor in `unprocessed`.
     pub items: BTreeMap<String, Item>,
     /// Keys that were not processed and must be requested again.
     pub unprocessed: BTreeSet<String>,
@@ -81,7 +81,7 @@ pub trait Table: Send + Sync {
         guard: &Guard,
     ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
 
-    /// Reads a page of keys, in no particular order, beginning after `after`.
+    /// Reads a page of keys in no particular order, beginning after the key `after`.
     fn scan_keys(
         &self,
         after: Option<&str>,
@@ -112,10 +112,10 @@ impl<T: Table> Table for std::sync::Arc<T> {
     }
 }
 
-/// Reads any number of items with strong consistency, and requests unprocessed keys again.
+/// Reads any number of items with strong consistency. Requests unprocessed keys again.
 ///
 /// # Errors
-/// When keys stay unprocessed or requests fail in all attempts of `retry`.
+/// When requests fail, or keys stay unprocessed, in all attempts of `retry`.
 pub async fn load_all<T: Table>(
     table: &T,
     keys: impl IntoIterator<Item = String>,
@@ -124,7 +124,7 @@ pub async fn load_all<T: Table>(
     load_by(keys, retry, |keys| async move { table.load_some(&keys).await }).await
 }
 
-/// Reads any number of items by requests for up to 100 keys each, as [`load_all`] does.
+/// Reads any number of items as [`load_all`] does, with `request`, which reads up to 100 keys.
 ///
 /// # Errors
 /// The same as [`load_all`].
@@ -166,7 +166,7 @@ where
                 if loaded.unprocessed.is_empty() {
                     return Ok(items);
                 }
-                // Each restart leaves fewer keys, so there are at most 100 of them.
+                // The restarts are bounded: each leaves fewer keys, of at most 100.
                 if loaded.unprocessed.len() < missing.len() {
                     attempts.restart();
                 }

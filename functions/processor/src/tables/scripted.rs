@@ -1,5 +1,5 @@
-//! An endpoint that returns a test's answers in order and keeps the requests, or that answers each
-//! request as a test decides. It is not a table: its answers are not validated.
+//! A DynamoDB endpoint for tests. It returns given answers in order, or answers each request as the
+//! test decides. It does not store items, and does not validate the answers.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The time of every answer in seconds since 1970, and as text in its header.
+/// The time in the header of every answer, in seconds since 1970. The next constant is the same
+/// time as text.
 pub(crate) const SECOND: u64 = 1_795_723_200;
 const DATE: &str = "Thu, 26 Nov 2026 20:00:00 GMT";
 
-/// Returns the answers in order; returns the requests.
+/// Sends the answers in order. Returns the requests.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Vec<String> {
     let mut requests = Vec::new();
     for (status, body) in answers {
@@ -26,15 +27,15 @@ pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Ve
     requests
 }
 
-/// Answers each request with the result of `decide` for its operation and its body, until it is
-/// dropped.
+/// Answers each request with the result of `decide` for the operation and the body. Runs until it
+/// is dropped.
 pub(crate) async fn serve_as(
     listener: TcpListener,
     mut decide: impl FnMut(&str, Value) -> (&'static str, Value),
 ) {
     loop {
         let (mut socket, _) = listener.accept().await.unwrap();
-        // A client that ran out of time closes the connection.
+        // The request is incomplete: a client that ran out of time closed the connection.
         let Some(request) = request_of(&mut socket).await else { continue };
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let head = head.to_lowercase();

@@ -1,7 +1,7 @@
 //! PartiQL statements, up to 25 per request, each with its own condition. Source: DynamoDB
 //! developer guide, "Running batch operations with PartiQL for DynamoDB".
 //!
-//! Callers choose the statements and handle failed ones.
+//! Callers write the statements and handle those that failed.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::batch_execute_statement::BatchExecuteStatementOutput;
@@ -11,9 +11,10 @@ use serde::Deserialize;
 
 use super::direct::exchanged;
 
-/// Characters of one statement, inclusive (DynamoDB API reference, `BatchStatementRequest`).
+/// Upper bound of the characters of one statement, inclusive (DynamoDB API reference,
+/// `BatchStatementRequest`).
 pub(crate) const STATEMENT_LENGTH_MAX: usize = 8192;
-/// Statements of one request, inclusive.
+/// Upper bound of the statements of one request, inclusive.
 pub(crate) const STATEMENTS_MAX: usize = 25;
 /// The beginning of a request's body.
 const HEAD: &str = r#"{"Statements":["#;
@@ -28,11 +29,11 @@ pub(crate) struct Statements {
 /// The outcome of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatementOutcome {
-    /// It was executed.
+    /// The statement was executed.
     Done,
-    /// Its condition did not hold.
+    /// The condition of the statement did not hold.
     ConditionFailed,
-    /// It failed for another reason.
+    /// The statement failed for another reason.
     Failed,
 }
 
@@ -66,7 +67,7 @@ impl Parameters<'_> {
         self.push_written(|body| write_attribute_value(body, value));
     }
 
-    /// Adds a parameter that is written as DynamoDB JSON.
+    /// Adds a parameter that `write` writes as DynamoDB JSON.
     pub(crate) fn push_written(&mut self, write: impl FnOnce(&mut String)) {
         if !std::mem::take(&mut self.is_first) {
             self.body.push(',');
@@ -76,8 +77,8 @@ impl Parameters<'_> {
 }
 
 impl Statements {
-    /// Adds a statement whose text is a JSON string already, because it is used many times; each
-    /// `?` in it stands for the next parameter, of which there is at least one.
+    /// Adds a statement with at least one parameter. Its text is a JSON string already, because
+    /// many statements use it. Each `?` in the text stands for the next parameter.
     pub(crate) fn push_written(
         &mut self,
         json: &str,
@@ -102,12 +103,13 @@ impl Statements {
         self.body.len()
     }
 
-    /// Sends the statements; returns their outcomes in order, or nothing if these are unknown.
+    /// Sends the statements. Returns their outcomes in order; an empty list if the outcomes are
+    /// unknown.
     pub(crate) async fn send(mut self, client: &Client) -> Vec<StatementOutcome> {
         self.body.push_str("]}");
         let empty = || BatchExecuteStatementOutput::builder().build();
         let (direct, answer) = exchanged(self.body, empty);
-        // The input is not sent; it only must be present.
+        // The SDK requires an input, but the interceptor replaces it.
         let request = client.batch_execute_statement().set_statements(Some(Vec::new()));
         if request.customize().interceptor(direct).send().await.is_err() {
             return Vec::new();

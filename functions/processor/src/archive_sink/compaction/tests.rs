@@ -1,5 +1,5 @@
-//! Compaction and erasure concurrent with archiving, over a store that loses, delays and repeats
-//! requests: each row is in the archive once, or is permanently erased.
+//! Compaction and erasure run concurrently with archiving. The store loses, delays and repeats
+//! requests. Each row is in the archive once, or is permanently erased.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(in crate::archive_sink) fn parts(store: &Store) -> BTreeMap<String, Bytes> {
     objects.filter(|(name, _)| name.ends_with(".parquet")).collect()
 }
 
-/// Checks that every row exists once, in whatever object.
+/// Checks that every row exists once, in any of the objects.
 pub(in crate::archive_sink) fn check_each_once(
     store: &Store,
     expected: impl Iterator<Item = usize>,
@@ -90,7 +90,7 @@ fn parts_become_one_object_for_each_set_of_columns_and_a_second_run_finds_nothin
         let again = compact(&store).await.unwrap();
         assert_eq!((again.objects_written, again.leftovers_removed), (0, 0));
 
-        // A new event source mapping delivers everything once more, to a new process.
+        // A new event source mapping delivers all records once more, to a new process.
         sink(&store, 5).apply(folded(0..26), &Found::default(), hour()).await;
         check_each_once(&store, 0..26);
     });
@@ -115,8 +115,8 @@ fn hours_that_cannot_be_listed_are_left_to_the_next_run() {
     });
 }
 
-/// A damaged object does not block other hours, and a single late part does not cause repeated
-/// reads in every later run.
+/// A damaged object does not block other hours. A single late part does not cause reads in every
+/// later run.
 #[test]
 fn a_damaged_object_and_a_late_part_block_nothing() {
     block_on(async {
@@ -152,7 +152,7 @@ fn a_damaged_object_and_a_late_part_block_nothing() {
     });
 }
 
-/// Returns the values of a text column by event id, over all objects that have it.
+/// Returns the values of a text column by event id, from all objects that have the column.
 fn texts_of(store: &Store, name: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let objects = store.objects().into_iter().filter(|(name, _)| name.ends_with(".parquet"));
@@ -190,15 +190,15 @@ fn columns_that_were_discovered_keep_their_values_in_one_object() {
     });
 }
 
-/// Parts with too many columns together become several objects, and no part is read again for each
-/// of them.
+/// Parts that have too many columns for one object become several objects. A part is not read again
+/// for each object.
 #[test]
 fn an_hour_of_many_columns_is_read_a_few_times() {
     block_on(async {
         const PARTS: usize = 24;
         let store = Store::default();
         for part in 0..PARTS {
-            // The number of a record in one minute whose function discovers columns.
+            // A function that discovers columns decides the records with these numbers.
             let number = 4 + part % 5 + part / 5 * 9;
             let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
             let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
@@ -208,14 +208,14 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
         store.pass_seconds(AGE_SECONDS_MIN);
         let before = store.gets();
         let report = compact(&store).await.unwrap();
-        // Two of them have 360 columns, three would have 540.
+        // Two parts together have 360 columns, three would have 540.
         assert_eq!((report.parts_replaced, report.objects_written), (PARTS, PARTS / 2));
         let gets = store.gets() - before;
         assert!(gets <= 3 * PARTS, "{gets} gets for {PARTS} parts");
     });
 }
 
-/// Rows of one part share the column too.
+/// Attributes that differ only in case share a column within one part too.
 #[test]
 fn attributes_that_differ_in_case_share_a_column_of_the_object() {
     block_on(async {
@@ -264,7 +264,7 @@ fn leftovers_of_an_interrupted_run_are_removed() {
         store.pass_seconds(AGE_SECONDS_MIN);
         compact(&store).await.unwrap();
         let compacted = parts(&store).len();
-        // Simulates a process that was killed before it removed them.
+        // Simulates a compaction that was killed before it removed these parts.
         for (name, content) in written {
             store.put_if_absent(&name, content, PARQUET).await.unwrap();
         }
@@ -287,7 +287,7 @@ fn an_empty_page_of_a_listing_hides_nothing() {
         let faults = Faults { empty_pages: true, ..Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(1, faults));
         three_parts(&store).await;
-        // Delivered again, to a process with an empty cache.
+        // The records are delivered again, to a process with an empty cache.
         three_parts(&store).await;
         check_each_once(&store, 4..9);
         let receipt = eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
@@ -298,8 +298,8 @@ fn an_empty_page_of_a_listing_hides_nothing() {
     });
 }
 
-/// Redelivered records need, in each of their minutes, the compacted objects of their hour. A
-/// process with an empty cache reads each object once, and as many concurrently as memory allows.
+/// A process with an empty cache needs the compacted objects of an hour for each minute with
+/// redelivered records. It reads each object once, and as many concurrently as memory allows.
 #[test]
 fn an_object_of_an_hour_is_read_once_for_all_of_its_minutes() {
     block_on(async {
@@ -330,7 +330,7 @@ pub(in crate::archive_sink) async fn three_parts(store: &Store) {
     }
 }
 
-/// A part that rows were erased from is young again, and later parts wait for it.
+/// A part is young again after rows were erased from it, and later parts wait for it.
 #[test]
 fn rows_left_by_an_erasure_are_compacted_with_the_others() {
     block_on(async {
@@ -351,8 +351,8 @@ fn rows_left_by_an_erasure_are_compacted_with_the_others() {
     });
 }
 
-/// A part is removed only if other objects contain its rows, whatever a compacted object states
-/// about part numbers.
+/// A part is removed only if other objects contain its rows. The part numbers in a compacted object
+/// are not sufficient.
 #[test]
 fn a_part_in_no_compacted_object_is_not_a_leftover() {
     block_on(async {
@@ -371,7 +371,7 @@ fn a_part_in_no_compacted_object_is_not_a_leftover() {
     });
 }
 
-/// Returns the subject of one row.
+/// Returns the subject of an erasure of one row.
 pub(in crate::archive_sink) fn film(number: usize) -> Subject {
     let equals = item_from_str(&format!(r#"{{"id":{{"S":"k{number}"}}}}"#)).unwrap();
     Subject { equals, ..Subject::default() }
@@ -389,8 +389,8 @@ pub(in crate::archive_sink) fn event_id(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// Polls the work a limited number of times, as in a process that is killed; `None` if it did not
-/// finish.
+/// Polls the work a limited number of times, as if the process were killed then. Returns `None` if
+/// the work did not finish.
 pub(in crate::archive_sink) async fn polls_until_death<T>(
     polls: usize,
     work: impl Future<Output = T>,
@@ -409,7 +409,7 @@ pub(in crate::archive_sink) async fn polls_until_death<T>(
 }
 
 /// An item that was restored from the row of event 5, unchanged, expires as event 20. The archive
-/// that has or had that row gets no second one; any other archive gets one, once.
+/// that has or had the row of event 5 gets no second row. Any other archive gets one row.
 #[test]
 fn restored_items_are_archived_only_in_other_archives() {
     let (own, other) = (restored::archive_name("b", "archive/"), "c/archive/");
@@ -437,7 +437,7 @@ fn restored_items_are_archived_only_in_other_archives() {
             if is_erased {
                 eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
             }
-            // All records are delivered again, also after a compaction.
+            // All records are delivered again, twice after a compaction.
             for _ in 0..3 {
                 deliver().await;
                 let found = contents(&parts(&store));
@@ -447,7 +447,7 @@ fn restored_items_are_archived_only_in_other_archives() {
                 store.pass_seconds(2 * AGE_SECONDS_MIN);
                 compact(&store).await.unwrap();
             }
-            // A later erasure finds the row of the other archive.
+            // A later erasure also removes the row of the restored item from the other archive.
             eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
             deliver().await;
             check_each_once(&store, [4, 6].into_iter());
@@ -458,8 +458,8 @@ fn restored_items_are_archived_only_in_other_archives() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Writers redeliver with other boundaries and in other processes while two compactions run;
-    /// between the rounds the parts become old enough.
+    /// Writers redeliver records with other boundaries and in other processes while two compactions
+    /// run. Between the rounds the parts become old enough.
     #[test]
     fn each_row_exists_once_after_any_compaction(
         counts in prop::collection::vec(1..12_usize, 1..4),
@@ -479,7 +479,7 @@ proptest! {
             });
             store.pass_seconds(AGE_SECONDS_MIN);
         }
-        // Runs that faults interrupted are repeated until one changes nothing.
+        // Faults may interrupt a run, so runs are repeated until one changes nothing.
         block_on(async {
             for _ in 0..50 {
                 if let Ok(report) = compact(&store).await
@@ -547,7 +547,7 @@ async fn take(store: &Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Compactions and erasures that are killed anywhere, with concurrent writers: in the end each
+    /// Compactions and erasures are killed at any point, with concurrent writers. In the end each
     /// row exists once, or is permanently erased, also from noncurrent versions.
     #[test]
     fn each_row_exists_once_or_is_permanently_erased(
@@ -588,7 +588,7 @@ proptest! {
                 check_each_once(&store, (0..27).filter(|number| !erased.contains(number)));
                 let kept = kept_earlier(&store);
                 assert!(erased.iter().all(|row| !kept.contains(&event_id(*row))), "round {round}");
-                // Everything is delivered once more.
+                // All records are delivered once more.
                 take(&store, &Step::Write(0, 27)).await;
                 check_each_once(&store, (0..27).filter(|number| !erased.contains(number)));
             }

@@ -1,8 +1,8 @@
 //! The columns that stay in an object when rows are erased from it.
 //!
-//! A discovered column's name is the name of an attribute, which only the erased items may have
-//! had. A name can reveal as much about a person as a value. So such a column is removed with the
-//! rows, also from the object's metadata. Declared columns belong to the table, and stay.
+//! A discovered column has the name of an attribute. If only erased items had this attribute, its
+//! name can reveal as much about a person as a value. Such a column is therefore removed with the
+//! rows, also from the object's metadata. Declared columns belong to the table and stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::super::part_content::read_json;
 use super::super::rewrite::{COLUMNS, ObjectReader};
 use super::super::united_columns::ToldColumn;
 
-/// Attributes of the items that stay, by the discovered column that each may have.
+/// Attributes of the items that are not erased, by the discovered column of each attribute.
 #[derive(Debug, Default)]
 pub(super) struct KeptAttributes(BTreeMap<String, BTreeSet<String>>);
 
@@ -34,7 +34,7 @@ impl KeptAttributes {
         }
     }
 
-    /// Returns the columns of an object that stay, and its metadata for the typed ones.
+    /// Returns the columns that stay in an object, and the object's metadata about the typed ones.
     ///
     /// # Errors
     /// When the object's metadata cannot be read.
@@ -55,15 +55,15 @@ impl KeptAttributes {
                 gone.insert(name.clone());
                 return false;
             };
-            // Attributes whose names differ only in case share the column; the metadata names one
-            // that stays.
+            // Attributes whose names differ only in case share a column. If the metadata names one
+            // that was erased, it gets the name of one that stays.
             if let (false, Some(first)) = (attributes.contains(&column.path), attributes.first()) {
                 column.path.clone_from(first);
             }
             true
         });
         let fields = object.schema.fields().iter().filter(|field| !gone.contains(field.name()));
-        // Without the schema's own metadata, which describes the old object.
+        // The schema's own metadata describes the old object, so it is dropped.
         let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
         let told = serde_json::to_string(&told);
         Ok((schema, told.map_err(|error| ParquetError::General(error.to_string()))?))

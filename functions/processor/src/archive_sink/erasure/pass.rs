@@ -1,10 +1,11 @@
 //! One pass of an erasure over the objects of a table, in the order of their names.
 //!
-//! A pass reads objects that were written since a given time, and saves its progress after every
-//! few objects. So an interrupted pass is resumed, and the next pass has little to read. An
-//! object's content changes only by a new write, and compaction puts rows into new objects: what a
-//! pass missed was written after it began. A pass that failed to replace an object leaves it
-//! unchanged and old, so the next pass reads the same range again.
+//! A pass reads the objects that were written since a given time, and saves its progress after
+//! every few objects. So an interrupted pass can be resumed, and the next pass has little to read.
+//! An object's content changes only by a new write, and compaction writes rows into new objects.
+//! Therefore every row that a pass missed is in an object that was written after the pass began. If
+//! a pass could not replace an object, that object stays old, so the next pass reads the same range
+//! of times again.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -24,42 +25,43 @@ use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance};
 
 /// The column that contains the whole item.
 const ITEM: &str = "_item";
-/// Objects that are fetched or replaced concurrently. A compacted one has about 16 MB, and all of
-/// them are in memory.
+/// Objects that are fetched or replaced concurrently. All of them are in memory, and a compacted
+/// object has about 16 MB.
 const REQUESTS_AT_ONCE: usize = 16;
-/// Objects between two saves of the progress. A call that has time for this many requests makes
-/// progress, and saving takes three.
+/// Objects between two saves of the progress. A call makes progress if it has time for this many
+/// requests; a save takes three requests.
 const LOOKS_AT_ONCE: usize = 32;
-/// Bytes of rewritten objects in memory before they are put.
+/// Upper bound of the bytes of rewritten objects in memory. When they have more, they are put.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
-/// Allowance for the difference between the object store's clock and the function's, and for the
-/// duration of a write: longer than any invocation.
+/// Tolerance for the difference between the clocks of the object store and the function, and for
+/// the duration of a write. It is as long as the longest invocation.
 const MARGIN_SECONDS: u64 = 900;
 
-/// The progress of an erasure that is incomplete.
+/// The progress of an incomplete erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// A hash of the subject.
+    /// The hash of the subject.
     pub subject: String,
     /// The pass reads objects that were written at or after this time, in seconds since 1970.
     pub since_seconds: u64,
     /// When the pass began, in seconds since 1970.
     pub began_seconds: u64,
-    /// The pass has read all of them up to this name.
+    /// The name of the last object that the pass has processed.
     pub after: String,
-    /// An object that it tried to replace had changed, or the store said so.
+    /// Whether the pass could not replace an object, because the object had changed or the store
+    /// said so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_left_some: bool,
 }
 
 impl Progress {
-    /// Returns the first pass, over all objects.
+    /// Returns the progress at the beginning of the first pass, which reads all objects.
     pub(super) fn begin(subject: String, now_seconds: u64) -> Self {
         Self { subject, began_seconds: now_seconds, ..Self::default() }
     }
 
-    /// Returns the pass that follows this one once it is complete.
+    /// Returns the progress at the beginning of the next pass, after this pass is complete.
     pub(super) fn next_pass(self, now_seconds: u64) -> Self {
         let since = if self.has_left_some { self.since_seconds } else { self.began_seconds };
         Self { since_seconds: since, ..Self::begin(self.subject, now_seconds) }
@@ -72,11 +74,11 @@ impl Progress {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Processes the objects that the pass has not read yet. Returns whether there was nothing to
-    /// erase.
+    /// Processes the objects that the pass has not processed yet. Returns whether it found nothing
+    /// to erase.
     ///
     /// # Errors
-    /// When the time is over; the progress until then is saved.
+    /// When the time is over. The progress is saved and the pass can be resumed.
     pub(super) async fn pass(
         &self,
         subject: &Subject,
@@ -107,7 +109,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
     }
 
-    /// Reads objects and replaces those that contain rows of the subject.
+    /// Reads objects and replaces those that contain rows of the subject. Returns whether it found
+    /// nothing to erase.
     async fn erase_from(
         &self,
         entries: &[ObjectEntry],
@@ -149,8 +152,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(is_clean)
     }
 
-    /// Lists the rows in the receipt first, and only then erases them. An object that changed in
-    /// the meantime is not replaced but left to the next pass.
+    /// Saves the receipt with the rows, and only then replaces the objects. An object that changed
+    /// after it was read is left to the next pass.
     async fn replace_all(
         &self,
         changed: Vec<(ObjectEntry, Bytes)>,
@@ -173,10 +176,10 @@ impl<O: ObjectMaintenance> Eraser<O> {
     }
 }
 
-/// Why an object cannot be processed.
+/// The reason why an object cannot be processed.
 #[derive(Debug)]
 enum Obstacle {
-    /// It is not an archive object.
+    /// The bytes are not an archive object.
     Object(ParquetError),
     /// The subject's condition fails for a row; the object itself is valid.
     Condition { event_id: String, reason: String },
@@ -199,9 +202,9 @@ impl Obstacle {
     }
 }
 
-/// Returns the object without the subject's rows and the columns that only they had, and their
-/// event ids; `None` if it contains none. Most objects contain none, and their other columns are
-/// not read.
+/// Returns the object without the subject's rows, and the event ids of these rows; `None` if it
+/// contains none. Columns that only these rows had are removed too. Most objects contain no such
+/// row, and only two of their columns are read.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {
@@ -225,7 +228,7 @@ fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String
     Ok(Some((writer.finish()?, erased)))
 }
 
-/// Returns the attributes of the items of an object that stay.
+/// Returns the attributes of the items that stay in an object.
 fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, ParquetError> {
     let mut attributes = KeptAttributes::default();
     let mut is_meant = is_meant.iter();
@@ -244,7 +247,7 @@ fn item_of(text: Option<&str>) -> Result<Item, ParquetError> {
         .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))
 }
 
-/// Returns which rows are the subject's, and their event ids.
+/// Returns, for each row, whether it is the subject's, and the event ids of those rows.
 fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), Obstacle> {
     let mut reader = ObjectReader::open_columns(object, &[EVENT_ID, ITEM])?;
     let (mut is_meant, mut erased) = (Vec::new(), Vec::new());

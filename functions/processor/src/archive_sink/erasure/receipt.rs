@@ -1,9 +1,9 @@
-//! The receipt of an erasure, and how it is stored.
+//! The receipt of an erasure, and its storage.
 //!
-//! It is rewritten after every few objects, so it must stay small. A named erasure with many rows
-//! and objects moves them to numbered lists next to the receipt, each of which is written once. A
-//! list is written before the receipt counts it. A list that no receipt counts has no effect: the
-//! call that wrote it was interrupted, and the next one writes it again.
+//! The receipt is rewritten after every few objects, so it must stay small. When it names many rows
+//! and objects, it moves them to a numbered list next to it, which is written once. The list is
+//! written before the receipt counts it. A list that no receipt counts has no effect: the call that
+//! wrote it was interrupted, and the next call writes the list again.
 
 use std::collections::BTreeSet;
 
@@ -19,19 +19,20 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Rows and objects that the receipt itself lists; more are moved to a list. About 50 KB, so the
-/// bytes written for receipts are proportional to the objects read and the rows.
+/// Upper bound of the rows and objects that the receipt itself names; with more, they move to a
+/// list. The receipt then has at most about 50 KB, so the bytes written for receipts are
+/// proportional to the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
-/// Lists that are read concurrently; most have about 50 KB.
+/// Lists that are read concurrently. Most lists have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
 
-/// What was erased. It contains no key, so that it can be kept.
+/// The receipt: what was erased. It contains no key, so it may be kept after the erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErasureReceipt {
     /// The table.
     pub table: String,
-    /// The object that keeps the receipt.
+    /// The name of the object that stores the receipt.
     #[serde(default)]
     pub receipt: String,
     /// When rows were last erased, in seconds since 1970.
@@ -43,31 +44,31 @@ pub struct ErasureReceipt {
     pub objects_read: usize,
     /// Objects that contained such rows.
     pub objects_replaced: usize,
-    /// Erased rows, including those in lists. A receipt from before there were lists does not have
-    /// this number, and lists every row.
+    /// Number of erased rows, including those in lists. A receipt of a version without lists does
+    /// not have this number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
-    /// Number of lists with objects and rows; they are numbered from 1.
+    /// Number of lists of objects and rows, which are numbered from 1.
     #[serde(default)]
     pub lists: usize,
-    /// The names of the objects, except those in lists.
+    /// The names of the replaced objects, except those in lists.
     #[serde(default)]
     pub objects: BTreeSet<String>,
     /// The event ids of the erased rows, except those in lists.
     pub event_ids: BTreeSet<String>,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure; the last one found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
     pub passes: usize,
     /// The progress of an incomplete erasure; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What the receipt and its lists name.
+    /// What the receipt and its lists name, as an index in memory.
     #[serde(skip)]
     pub(super) known: Known,
 }
 
-/// What a receipt and its lists name, and whether the receipt's object exists.
+/// The objects and rows that a receipt and its lists name, and whether the receipt's object exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     event_ids: DigestSet,
@@ -75,7 +76,7 @@ pub(super) struct Known {
     stands: bool,
 }
 
-/// A list next to a receipt; none names what an earlier one names.
+/// A list next to a receipt. It names only what no earlier list names.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct List {
@@ -83,18 +84,19 @@ pub(super) struct List {
     pub(super) event_ids: BTreeSet<String>,
 }
 
-/// One erasure: when it erased rows, and how many.
+/// The time of one erasure, and the number of rows that it erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
-    /// When it was done, in seconds since 1970.
+    /// The time of completion, in seconds since 1970.
     pub seconds: u64,
     /// Erased rows.
     pub rows: usize,
 }
 
 impl ErasureReceipt {
-    /// Records that the erasure is complete. If nothing was erased since the last one, the receipt
-    /// keeps the earlier time; so does a receipt that was written before there was a list.
+    /// Records that the erasure is complete. If no row was erased since the previous erasure, the
+    /// receipt keeps the earlier time. A receipt of a version without [`Self::erasures`] gets its
+    /// first entry here.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
         let rows = self.rows.saturating_sub(known);
@@ -107,7 +109,8 @@ impl ErasureReceipt {
         }
     }
 
-    /// Adds an object and the rows that are erased from it, each once.
+    /// Adds an object and the rows that are erased from it, unless the receipt or a list names
+    /// them.
     pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
         if self.known.objects.insert(digest(object)) {
             self.objects.insert(object.to_owned());
@@ -118,7 +121,7 @@ impl ErasureReceipt {
         self.rows = self.known.event_ids.len();
     }
 
-    /// Indexes what the receipt itself names.
+    /// Adds what the receipt itself names to the index.
     fn note_named(&mut self) {
         self.known.objects.extend(self.objects.iter().map(|name| digest(name)));
         self.known.event_ids.extend(self.event_ids.iter().map(|id| digest(id)));
@@ -132,19 +135,19 @@ impl ErasureReceipt {
     }
 }
 
-/// The function's answer to an erasure: the receipt without its lists. The lists grow with the
-/// rows, and an answer of Lambda is limited to 6 MB, about 170,000 event ids; the object has no
-/// such limit.
+/// The function's answer to an erasure: the receipt without the names. Their number grows with the
+/// rows, and an answer of Lambda is limited to 6 MB, about 170,000 event ids. The object in the
+/// bucket has no such limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErasureSummary {
     /// The table.
     pub table: String,
-    /// The object that keeps the receipt, with the names of the objects and the rows.
+    /// The name of the object that stores the receipt with the names of the objects and the rows.
     pub receipt: String,
     /// When rows were last erased, in seconds since 1970.
     pub erased_seconds: u64,
-    /// Rows erased by this call and by earlier ones under its name.
+    /// Rows erased by this call and by earlier calls under the same name.
     pub rows: usize,
     /// Objects read; an object counts once per pass that read it.
     pub objects_read: usize,
@@ -152,7 +155,7 @@ pub struct ErasureSummary {
     pub objects_replaced: usize,
     /// Noncurrent versions of the table's objects that were removed from a versioned bucket.
     pub earlier_contents_removed: usize,
-    /// Passes over the table by the call that completed the erasure; the last one found nothing.
+    /// Passes over the table by the call that completed the erasure. The last pass found nothing.
     pub passes: usize,
 }
 
@@ -172,7 +175,7 @@ impl From<ErasureReceipt> for ErasureSummary {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Returns the receipt of an erasure, which an earlier call may have begun.
+    /// Returns the receipt of a named erasure, with what an earlier call may have written to it.
     pub(super) async fn begun(
         &self,
         name: &str,
@@ -194,7 +197,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(known)
     }
 
-    /// Indexes what the lists of a receipt name.
+    /// Adds what the lists of a receipt name to the index.
     async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let names: Vec<String> =
             (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();
@@ -216,7 +219,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Saves an erasure's progress, if it has a name under which it can be resumed.
+    /// Saves an erasure's progress if the erasure has a name, so that it can be resumed.
     pub(super) async fn keep_progress(
         &self,
         progress: &Progress,
@@ -229,8 +232,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         self.keep_receipt(receipt).await
     }
 
-    /// Writes a receipt: with a name, over the object of that name; otherwise into a new object.
-    /// Only one invocation of this function runs at a time, so there is no concurrent writer.
+    /// Writes a receipt. A named receipt replaces the object of its name; any other gets a new
+    /// object. Only one invocation of this function runs at a time, so there is no concurrent
+    /// writer.
     pub(super) async fn keep_receipt(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         if receipt.receipt.is_empty() {
             let time = UtcMinute::of_seconds(receipt.erased_seconds)
@@ -240,7 +244,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 "{}table={}/erasure-{time}-{hash:016x}.json",
                 self.receipts_prefix, receipt.table
             );
-            // An object with this hash in its name is this very receipt.
+            // The object's name contains a hash of the content, so an object of this name has the
+            // same content.
             let text = Bytes::from(text(receipt)?);
             return self.write(&receipt.receipt, &text, &mut false).await;
         }
@@ -261,15 +266,16 @@ impl<O: ObjectMaintenance> Eraser<O> {
             objects: std::mem::take(&mut receipt.objects),
             event_ids: std::mem::take(&mut receipt.event_ids),
         };
-        // An existing list is from a call that was interrupted before its receipt counted it.
+        // An existing list was written by a call that was interrupted before its receipt counted
+        // the list. It is overwritten.
         self.write(&name, &Bytes::from(text(&list)?), &mut false).await?;
         receipt.lists += 1;
         Ok(())
     }
 
-    /// Writes an object; `stands` says whether it exists, and is corrected if that was wrong. There
-    /// is no concurrent writer: a change in between is the effect of an earlier request whose
-    /// answer was lost.
+    /// Writes an object. `stands` states whether the object exists, and is corrected if it is
+    /// wrong. There is no concurrent writer: if the object has changed, an earlier request whose
+    /// answer was lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

@@ -1,5 +1,5 @@
 //! Erasure over an object store in memory: an interrupted erasure resumes, a failed replacement is
-//! retried, and no erased row reappears. The tests of compaction cover both running together.
+//! retried, and no erased row reappears. The tests of compaction cover both running concurrently.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +43,9 @@ fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
     assert!(Condition::parse("true) | (true").is_err());
 }
 
-/// Compaction removes parts with rows that are erased later, and an erasure may be killed after it
-/// replaced an object: the bucket keeps noncurrent versions of both until an erasure completes.
+/// Compaction removes parts that contain rows which are erased later, and an erasure may be killed
+/// after it replaced an object. The bucket keeps noncurrent versions of both until an erasure
+/// completes.
 #[test]
 fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
     block_on(async {
@@ -77,7 +78,8 @@ fn object_with(store: &Store, number: usize) -> String {
     contents(&parts(store))[&event_id(number)][0].0.clone()
 }
 
-/// An object that was not replaced keeps its age, so a later pass would skip it.
+/// An object that was not replaced keeps its old time. The next pass must not skip it for that
+/// reason.
 #[test]
 fn objects_not_replaced_are_erased_by_the_next_pass() {
     block_on(async {
@@ -96,8 +98,7 @@ fn objects_not_replaced_are_erased_by_the_next_pass() {
     });
 }
 
-/// A receipt that a conflicting request prevented from being replaced is replaced by the next
-/// attempt.
+/// If a conflicting request prevents the replacement of a receipt, the next attempt replaces it.
 #[test]
 fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
     block_on(async {
@@ -114,7 +115,7 @@ fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
     });
 }
 
-/// No single call has time for all objects; several together have.
+/// A single call has no time for all objects; several calls together have.
 #[test]
 fn a_named_erasure_resumes() {
     block_on(async {
@@ -133,7 +134,7 @@ fn a_named_erasure_resumes() {
         while receipt.is_none() {
             calls += 1;
             assert!(calls < 50, "it does not go on");
-            // As long as a call lasts.
+            // The clock advances by the duration of one call.
             store.pass_seconds(AGE_SECONDS_MIN + 1);
             let now = store.now_seconds();
             let eraser = eraser(&store);
@@ -146,13 +147,14 @@ fn a_named_erasure_resumes() {
         let ids: BTreeSet<_> = (0..PARTS).filter(is_meant).map(event_id).collect();
         assert_eq!((receipt.event_ids, receipt.progress), (ids, None));
         check_each_once(&store, (0..PARTS).filter(|number| !is_meant(number)));
-        // Another subject under the same name starts over, because the first erasure is complete.
+        // The first erasure is complete, so an erasure of another subject under the same name
+        // begins anew.
         let other = eraser(&store).erase("things", &film(4), Some("some"), 60, hour()).await;
         assert!(other.unwrap().event_ids.contains(&event_id(4)));
     });
 }
 
-/// A page of a listing has more objects than a call has time for.
+/// One page of a listing has more objects than a call has time for.
 #[test]
 fn an_erasure_resumes_within_a_page_of_a_listing() {
     block_on(async {
@@ -164,7 +166,7 @@ fn an_erasure_resumes_within_a_page_of_a_listing() {
         }
         let mut receipt = None;
         for _ in 0..50 {
-            // As long as a call lasts.
+            // The clock advances by the duration of one call.
             store.pass_seconds(AGE_SECONDS_MIN + 1);
             let (eraser, row, now) = (eraser(&store), film(PARTS - 1), store.now_seconds());
             let erase = eraser.erase("things", &row, Some("last"), now, hour());
@@ -179,17 +181,17 @@ fn an_erasure_resumes_within_a_page_of_a_listing() {
     });
 }
 
-/// Writes items whose numbers are those of their events, in one part.
+/// Writes items in one part. The first item has the event number 4.
 async fn write_items(store: &Store, items: &[&str]) {
     let effects = items.iter().enumerate().map(|(place, item)| {
-        // The number of a record in one minute whose function discovers columns.
+        // A function that discovers columns decides the records with these numbers.
         let number = 4 + place;
         (place, effect_of(number, item_from_str(item).unwrap(), None).unwrap())
     });
     sink(store, 5).apply(fold(effects), &Found::default(), hour()).await;
 }
 
-/// An attribute's name may be as sensitive as its value.
+/// The name of an attribute may be as sensitive as its value.
 #[test]
 fn attribute_names_only_of_erased_rows_are_removed() {
     block_on(async {
@@ -220,7 +222,7 @@ fn attribute_names_only_of_erased_rows_are_removed() {
         assert!(!told.contains("hiv_test") && !told.contains("Name"), "{told}");
         assert!(told.contains(r#"\"name_s\":{\"path\":\"name\""#), "{told}");
         assert_eq!(contents(&parts(&store)).into_keys().collect::<Vec<_>>(), [event_id(5)]);
-        // The last name is removed with the last row.
+        // The name of a column is removed with the last row that has the attribute.
         eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
         let (_, object) = parts(&store).into_iter().next().unwrap();
         assert!(!has(&object, "both_s"));
@@ -228,7 +230,7 @@ fn attribute_names_only_of_erased_rows_are_removed() {
 }
 
 /// Rows are listed before they are erased, so rows that an interrupted erasure listed may still
-/// exist.
+/// exist. The receipt of another erasure must not list them.
 #[test]
 fn a_receipt_names_no_row_of_another_erasure_that_is_not_done() {
     block_on(async {
@@ -280,7 +282,7 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
             numbers.iter().map(|number| format!("{number:032x}")).collect()
         };
         assert_eq!((first.event_ids, first.objects_replaced), (ids(&[5]), 1));
-        // Late rows of the same subject, found by the second call.
+        // The second call finds rows of the subject that were added later.
         let both = of(r#".id == "k5" or .id == "k7""#);
         let second = erase(&both).await.unwrap();
         assert_eq!(second.event_ids, ids(&[5, 7]));
@@ -290,7 +292,8 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
         check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
         let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
         assert_eq!(receipts.count(), 1);
-        // A condition that fails erases nothing, and the objects are not reported as damaged.
+        // A condition that fails erases nothing, and its error does not report the object as
+        // damaged.
         let Err(Failure::Fatal(reason)) = erase(&of(".id | tonumber > 3")).await else {
             panic!("it was carried out")
         };
@@ -304,7 +307,7 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
     });
 }
 
-/// Returns the stored receipt and every row that it names, itself and in its lists.
+/// Returns the stored receipt, and every row that the receipt and its lists name.
 fn kept(store: &Store, name: &str) -> (ErasureReceipt, BTreeSet<String>) {
     let objects = store.objects();
     let receipt: ErasureReceipt = serde_json::from_slice(&objects[name]).unwrap();
@@ -319,7 +322,7 @@ fn kept(store: &Store, name: &str) -> (ErasureReceipt, BTreeSet<String>) {
     (receipt, named)
 }
 
-/// Each part has rows of the subject, and the receipt is written after every few parts.
+/// Each part has rows of the subject, so the receipt is written after every few parts.
 #[test]
 fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
     block_on(async {
@@ -344,13 +347,13 @@ fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
         }
         let lists = store.sent("erasures/table=things/all/");
         assert_eq!(lists.len(), receipt.lists, "each is sent once: {lists:?}");
-        // A repeated request names nothing twice.
+        // A repeated request adds no row to the receipt twice.
         let again = eraser(&store).erase("things", &all, Some("all"), now, hour()).await.unwrap();
         assert_eq!((again.rows, again.lists, again.erasures), (ROWS, receipt.lists, done.erasures));
     });
 }
 
-/// An old receipt's names move into a list, and more rows are erased under its name.
+/// The names in an old receipt move into a list when more rows are erased under its name.
 #[test]
 fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
     block_on(async {
@@ -378,7 +381,8 @@ fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
             assert!(
                 named.contains(&event_id(5)) || contents(&parts(&store)).contains_key(&event_id(5))
             );
-            // Other erasures use this name where they may, and get no row of the interrupted one.
+            // Other erasures may use this name once the interrupted one is complete. Their receipt
+            // must not name rows of the interrupted one.
             let is_refused = erase(4).await.is_err();
             let done = erase(5).await.unwrap();
             let (receipt, named) = kept(&store, name);
@@ -397,7 +401,7 @@ fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
 /// Size limit of a Lambda response. Source: AWS Lambda developer guide, "Lambda quotas".
 const ANSWER_BYTES_MAX: usize = 6_291_556;
 
-/// The answer of a large erasure contains counts only, also when the request is repeated.
+/// The answer of a large erasure contains only counts, also when the request is repeated.
 #[test]
 fn the_answer_of_a_large_erasure_is_small() {
     block_on(async {
@@ -464,7 +468,7 @@ fn erased_rows_do_not_reappear() {
     });
 }
 
-/// The receipt keeps the time of the erasure, however often the request is repeated.
+/// The receipt keeps the time of the erasure even if the request is repeated.
 #[test]
 fn a_receipt_keeps_when_rows_were_erased() {
     block_on(async {
@@ -481,7 +485,7 @@ fn a_receipt_keeps_when_rows_were_erased() {
         let more = erase(4, 700).await;
         let both = [erasure(60, 1), erasure(700, 1)];
         assert_eq!((more.erased_seconds, &more.erasures[..]), (700, &both[..]));
-        // A receipt from before there was a list.
+        // A receipt of a version without the list of erasures.
         let (name, mut old) = (more.receipt.clone(), serde_json::to_value(&more).unwrap());
         old.as_object_mut().unwrap().remove("erasures");
         let stands = store.list(&name).await.unwrap().remove(0);

@@ -1,9 +1,9 @@
-//! Two deployments that write the same copies: cycles between them end, and deployments without a
+//! Two deployments write the same copies. A cycle between them ends, and deployments without a
 //! cycle are not affected.
 
 use super::*;
 
-/// Returns a deployment with one rule, which finds the origin of a copy by `key`.
+/// Returns a deployment with one rule. The attribute `key` of a copy identifies its origin.
 fn deployment(tables: &Arc<InMemoryCopies>, name: &str, key: &str, attributes: &str) -> InMemory {
     let rules = parse_and_check(&format!(
         "- {{name: {name}, from: {ORIGINS}, to: {COPIES}, index: by-{key}, key: {{{key}: productID}}, attributes: {{{attributes}}}, on-delete: keep}}"
@@ -14,8 +14,8 @@ fn deployment(tables: &Arc<InMemoryCopies>, name: &str, key: &str, attributes: &
     copies
 }
 
-/// Delivers every record to all deployments until there are none. Returns the number of writes of
-/// copies.
+/// Delivers every record to both deployments until no record is left. Returns the number of writes
+/// of copies.
 async fn settle(deployments: &[InMemory; 2]) -> usize {
     let mut writes = 0;
     for _ in 0..100 {
@@ -25,7 +25,7 @@ async fn settle(deployments: &[InMemory; 2]) -> usize {
         }
         writes += records.iter().filter(|r| r.event_source_arn.contains(COPIES)).count();
         for deployment in deployments {
-            // Each has a jobs table of its own.
+            // Each deployment has its own jobs table.
             let name = &deployment.rule.rules[0].name;
             let is_its = |record: &LambdaRecord| match record.record.keys.get("job") {
                 Some(job) => job.as_str().unwrap().starts_with(&format!("{name}#")),
@@ -38,7 +38,7 @@ async fn settle(deployments: &[InMemory; 2]) -> usize {
     panic!("records make records without end");
 }
 
-/// Runs the self-checks of all deployments. Returns the numbers of repaired and refused copies.
+/// Runs the self-checks of both deployments. Returns the numbers of repaired and refused copies.
 async fn checked(deployments: &[InMemory; 2]) -> (usize, usize) {
     let deadline = Deadline::after(Duration::from_secs(60));
     let mut sums = (0, 0);
@@ -53,8 +53,8 @@ fn number(number: u64) -> AttributeValue {
     AttributeValue::N(model::Number::from(number))
 }
 
-/// Rules of two deployments that write each other's index keys end, although no origin ever
-/// changes. No self-check restarts the cycle, and a user's write is still propagated.
+/// The rules of two deployments write each other's index keys. The cycle ends, although no origin
+/// changes. No self-check starts it again, and a user's write is still propagated.
 #[tokio::test]
 async fn a_loop_through_index_keys_ends() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -74,7 +74,7 @@ async fn a_loop_through_index_keys_ends() {
         assert_eq!(checked(&deployments).await, (0, 1));
         assert_eq!(settle(&deployments).await, 0);
     }
-    // Its marks are those of the cycle, which did not cause the user's write.
+    // The marks of this copy are from the cycle, but a user makes the write.
     let copy = tables.items(COPIES).remove("a").unwrap();
     let shop = if copy["shop"] == number(1) { 2 } else { 1 };
     tables.set(COPIES, "a", Some(copy.with("shop", number(shop))));
@@ -82,7 +82,7 @@ async fn a_loop_through_index_keys_ends() {
     assert_eq!(tables.items(COPIES)["a"]["productID"], number(3 - shop));
 }
 
-/// Rules of two deployments that write the same attribute end too.
+/// The rules of two deployments write the same attribute. This cycle ends too.
 #[tokio::test]
 async fn two_that_write_one_attribute_end() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -101,8 +101,8 @@ async fn two_that_write_one_attribute_end() {
     }
 }
 
-/// Deployments that write different attributes of the same copies never stop each other, however
-/// often copies move.
+/// Two deployments write different attributes of the same copies. They never stop each other, even
+/// if copies move often.
 #[tokio::test]
 async fn two_that_only_meet_do_not_count() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -121,7 +121,7 @@ async fn two_that_only_meet_do_not_count() {
         let copy = tables.items(COPIES).remove("a").unwrap();
         tables.set(COPIES, "a", Some(copy.with("productID", number(id))));
         if round % 3 == 0 {
-            // The records are lost; the self-checks find the difference.
+            // The records are lost, so the self-checks must find the difference.
             tables.take_records();
             assert_eq!(checked(&deployments).await, (2, 0), "round {round}");
         }
@@ -132,8 +132,8 @@ async fn two_that_only_meet_do_not_count() {
     }
 }
 
-/// A mark that another deployment left on an origin with another attribute does not stop the check
-/// of a new copy: the job knows where its values came from.
+/// Another deployment left a mark on an origin, with another attribute. The mark does not stop the
+/// check of a new copy, because the job knows where the copied value came from.
 #[tokio::test]
 async fn a_mark_without_the_value_stops_no_check() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -142,7 +142,7 @@ async fn a_mark_without_the_value_stops_no_check() {
     let marked = product(1, "Chai").with("_from_elsewhere", mark);
     tables.set(ORIGINS, &origin_key(1), Some(marked.clone()));
     tables.take_records();
-    // A user renames it.
+    // A user renames the product.
     let renamed = marked.with("productName", "Tea");
     tables.set(ORIGINS, &origin_key(1), Some(renamed.clone()));
     process(&copies, &tables.take_records()).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_mark_without_the_value_stops_no_check() {
     tables.set(COPIES, "a", Some(line("a", 1)));
     process(&copies, &tables.take_records()).await.unwrap();
     assert_eq!(names(&tables), ["Tea"]);
-    // A value that the job does not know may have come with the mark.
+    // The job does not know this value, so the value may have come with the mark.
     tables.set(ORIGINS, &origin_key(1), Some(renamed.with("productName", "Mate")));
     tables.set(COPIES, "b", Some(line("b", 1)));
     let records = tables.take_records();

@@ -1,5 +1,6 @@
-//! Unusual copies: with an origin that cannot have a job, put again between the two writes that
-//! delete them, marked by others for the same deletion, and more than are written at once.
+//! Unusual copies: their origin cannot have a job, they are put again between the two writes that
+//! delete them, other workers marked them for the same deletion, or they are more than are written
+//! at once.
 
 use super::*;
 
@@ -8,7 +9,7 @@ async fn a_copy_whose_origin_can_have_no_job_blocks_nothing() {
     let tables = with_copies(2, Duration::ZERO);
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
-    // Each quotation mark takes two bytes as text.
+    // Each quotation mark takes two bytes as text, so the origin's key is too long for a job.
     let unfit = Item::new().with("line", "line-000a").with("productID", "\"".repeat(1020));
     tables.set(COPIES, "line-000a", Some(unfit));
     let deadline = Deadline::after(Duration::from_secs(60));
@@ -21,7 +22,7 @@ async fn a_copy_whose_origin_can_have_no_job_blocks_nothing() {
     assert_eq!(answer.checked, SelfCheckReport { repaired: 0, ..expected });
 }
 
-/// A copy that is not written because its value cycles is counted and reported.
+/// A copy is refused and counted if its value is passed around in a cycle.
 #[tokio::test]
 async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     let tables = with_copies(2, Duration::ZERO);
@@ -37,7 +38,7 @@ async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     assert_eq!(names(&tables), ["-", "-"]);
 }
 
-/// However large origins are, all copies are checked, and few are held at once.
+/// Even if origins are large, all copies are checked, and few origins are held at the same time.
 #[tokio::test]
 async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -55,13 +56,13 @@ async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     assert_eq!(tables.origins_at_once(), 40);
 }
 
-/// However large copies are, few bytes of them are held at once.
+/// Even if copies are large, few bytes of them are held at the same time.
 #[tokio::test]
 async fn large_copies_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
-    // Small ones come first, so the size of later ones is underestimated.
+    // Small copies come first, so the size of the later ones is underestimated.
     for number in 0..200 {
         let key = format!("line-{number:03}");
         let large = "x".repeat(if number < 20 { 10 } else { 390_000 });
@@ -74,7 +75,7 @@ async fn large_copies_are_checked_in_several_rounds() {
     assert!((390_000..=8 << 20).contains(&bytes), "{bytes}");
 }
 
-/// What a throttled self-check has read is checked.
+/// If a self-check is throttled, it checks the copies that it has read.
 #[tokio::test]
 async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
     let tables = with_copies(250, Duration::ZERO);
@@ -92,7 +93,7 @@ async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
     assert_eq!((report.copies, report.repaired, report.postponed), (250, 50, 0));
 }
 
-/// End of a deletion's mark: its values came through no copy.
+/// The end of the mark for a deletion: its values came through no other copy.
 const DELETING: &str = " 0";
 
 #[tokio::test]
@@ -105,7 +106,7 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     tables.take_records();
     let begun = begun_deletion(&copies).await;
     let put_whole = async {
-        // The executor reaches the mark in far fewer steps.
+        // The loop is bounded; the executor writes the mark in far fewer steps.
         for _ in 0..10_000 {
             let mark = tables.items(COPIES)["line-000"].get("_from_products").cloned();
             if mark.is_some_and(|mark| mark.as_str().is_some_and(|m| m.ends_with(DELETING))) {
@@ -118,7 +119,8 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     };
     let (processed, ()) = tokio::join!(process(&copies, &begun), put_whole);
     processed.unwrap();
-    // The job is complete: it had marked the copy, and did not find its mark.
+    // The job is complete, although the copy still exists: the job marked the copy, but then its
+    // mark was gone.
     assert!(job(&tables).done);
     assert_eq!(names(&tables), ["Chai"]);
     for _ in 0..10 {
@@ -136,7 +138,7 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     tables.take_records();
     tables.set(ORIGINS, &origin_key(1), None);
     let deleted = tables.take_records();
-    // The state after a worker that marked one copy and crashed.
+    // Simulates a worker that marked one copy and then crashed.
     let effects = copies.rule.decide(&deleted[0], &Found::default()).unwrap();
     let Some(rules::Effect::Origin { origin, state }) = effects.into_iter().next() else {
         panic!("a deletion")
@@ -154,25 +156,25 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     assert!(names(&tables).is_empty());
 }
 
-/// Deletes the origin; returns the record of its job, which was begun.
+/// Deletes the origin. Returns the record of the job that this began.
 async fn begun_deletion(copies: &InMemory) -> Vec<LambdaRecord> {
     copies.tables.take_records();
     copies.tables.set(ORIGINS, &origin_key(1), None);
     process(copies, &copies.tables.take_records()).await.unwrap();
-    // Only its record continues it.
+    // Only the job's record continues the job.
     assert!(!job(&copies.tables).done);
     copies.tables.take_records()
 }
 
-/// Replaces the marks of all copies for the same deletion, once a worker has set them, as another
-/// worker does that is stopped afterwards.
+/// Replaces the marks of all copies, once a worker has set them, by marks for the same deletion.
+/// This simulates another worker that is stopped afterwards.
 async fn mark_over(copies: &InMemory) {
     let origin = Origin { rule: "products".to_owned(), key: origin_key(1) };
     let state = job(&copies.tables).state;
     let rule = &copies.rule.rules[0];
     let other = rules::fan_out::update_of(rule, &origin, &state, u64::MAX - 7);
     let Some(Update::Set { mark, .. }) = other.marking() else { panic!("a deletion") };
-    // The executor reaches the marks in far fewer steps.
+    // The loop is bounded; the executor writes the marks in far fewer steps.
     for _ in 0..10_000 {
         let items = copies.tables.items(COPIES);
         let is_marked = |copy: &Item| {
@@ -191,8 +193,8 @@ async fn mark_over(copies: &InMemory) {
     panic!("the copies were not marked");
 }
 
-/// A job is complete only when its copies are deleted, whoever marked them last: the other worker
-/// may have crashed, and its record finds a job that is complete.
+/// A job is complete only when its copies are deleted, even if another worker marked them last.
+/// That worker may have crashed, and its record would find a complete job.
 #[tokio::test]
 async fn copies_marked_by_a_crashed_worker_are_deleted() {
     let tables = with_copies(3, Duration::ZERO);
@@ -206,8 +208,8 @@ async fn copies_marked_by_a_crashed_worker_are_deleted() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, 3));
 }
 
-/// A copy that is put again once its origin exists again stays, even if another worker, whose mark
-/// was read on it before, writes that mark once more.
+/// A copy is put again after its origin was created again. The copy stays, even if another worker
+/// writes once more the mark that was read before.
 #[tokio::test]
 async fn a_copy_that_was_put_again_is_not_deleted_by_another_mark() {
     let tables = with_copies(3, Duration::ZERO);
@@ -242,7 +244,7 @@ async fn a_copy_that_was_put_again_is_not_deleted_by_another_mark() {
     assert_eq!(names(&tables), ["Chai"; 3]);
 }
 
-/// While the marks of copies that could not be deleted are unknown, the job stays open.
+/// If the marks of copies that could not be deleted cannot be read, the job stays open.
 #[tokio::test]
 async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
     let tables = with_copies(3, Duration::ZERO);
@@ -260,8 +262,8 @@ async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
     assert!(names(&tables).is_empty());
 }
 
-/// Of many copies that others marked, each invocation deletes some, however few the table lets be
-/// read. Otherwise many large copies would never be deleted.
+/// Other workers marked many copies, and the table allows few reads at a time. Each invocation
+/// deletes some of the copies. Otherwise many large copies would never be deleted.
 #[tokio::test]
 async fn copies_that_others_marked_are_deleted_a_few_at_a_time() {
     let count = 450;
@@ -286,8 +288,8 @@ async fn copies_that_others_marked_are_deleted_a_few_at_a_time() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, count as u64));
 }
 
-/// The stream of the origins waits only for few copies, and no two workers write the same large
-/// page: larger pages are left to the job's record.
+/// The stream of the origins waits only for few copies. A larger page is left to the job's record,
+/// so no two workers write the same large page.
 #[tokio::test]
 async fn a_large_first_page_is_left_to_the_record_of_its_job() {
     for (count, expected) in [(COPIES_AT_ONCE, COPIES_AT_ONCE), (COPIES_AT_ONCE + 1, 0)] {

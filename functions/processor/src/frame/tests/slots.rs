@@ -1,4 +1,4 @@
-//! Totals of many slots: how many slots are held at once while a batch is loaded and written.
+//! Totals with many slots: how many slots are in memory while a batch is loaded and written.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -13,17 +13,17 @@ use crate::tables::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 
 const SLOTS: u32 = 1_000;
 const COUNTERS: usize = 120;
-/// A counter whose total is damaged: one of those that memory does not allow to load.
+/// A counter whose total is damaged. Memory does not allow to load this total for the batch.
 const DAMAGED: &str = "C119";
 
-/// The current number, and the maximum so far.
+/// The number of slots in memory, and its maximum so far.
 #[derive(Debug, Default)]
 struct Held {
     now: usize,
     most: usize,
 }
 
-/// Slots that are held until this is dropped, also if the request is cancelled.
+/// Slots that count as in memory until this value is dropped, also if the request is cancelled.
 struct Holding<'h>(&'h Mutex<Held>, usize);
 
 impl<'h> Holding<'h> {
@@ -41,13 +41,13 @@ impl Drop for Holding<'_> {
     }
 }
 
-/// Totals that are generated when they are read, all of them with every slot.
+/// A table that generates each total when it is read. Each total has every slot.
 #[derive(Debug, Default)]
 struct ManySlots {
     read: Mutex<Held>,
     written: Mutex<Held>,
     names: Mutex<BTreeSet<String>>,
-    /// Slots that were kept when writing began.
+    /// Number of loaded slots that were kept when writing began.
     kept: Mutex<usize>,
 }
 
@@ -82,7 +82,7 @@ impl Table for ManySlots {
     }
 }
 
-/// The executor, with a record of what is kept of a batch.
+/// The executor of counters. It also records how many slots are kept for a batch.
 struct Noting(Totals<Arc<ManySlots>>);
 
 impl Executor for Noting {
@@ -96,8 +96,8 @@ impl Executor for Noting {
     }
 }
 
-/// A batch over any number of counters with a thousand slots each is done in one invocation, and
-/// few slots are held at once. A damaged total that was not loaded is found nevertheless.
+/// A batch with many counters of a thousand slots each is done in one invocation, and few slots are
+/// in memory at the same time. A damaged total is found even if it was not loaded for the batch.
 #[tokio::test]
 async fn few_slots_are_held_at_once() {
     let (read, kept) = process_all(SLOTS).await;
@@ -105,15 +105,15 @@ async fn few_slots_are_held_at_once() {
     assert!((30_000..=32_000).contains(&kept), "{kept}");
 }
 
-/// Totals with more slots than their counters have now are read a few at a time too.
+/// Totals that have more slots than their counters have now are also read a few at a time.
 #[tokio::test]
 async fn totals_may_have_removed_slots() {
     let (read, _) = process_all(20).await;
     assert!((1_000..=20_000).contains(&read), "{read}");
 }
 
-/// Processes a batch about all counters, each with this many slots. Returns how many slots were
-/// read at once, and kept.
+/// Processes a batch with all counters, each with this many slots. Returns how many slots were read
+/// at the same time, and how many were kept.
 async fn process_all(slot_count: u32) -> (usize, usize) {
     let (table, store) = (Arc::new(ManySlots::default()), Arc::default());
     let CountersFrame { rule, quarantine, .. } =

@@ -1,4 +1,4 @@
-//! Changes in place, against a scripted table: the requests, and what is reverted.
+//! Changes in place against a scripted table: the requests, and which changes are reverted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +36,15 @@ fn changes_are_guarded_by_every_attribute() {
     assert!(change.condition.ends_with("attribute_not_exists(#a4)"), "{}", change.condition);
 }
 
-/// Runs a plan of this kind on the item `p`, which a record or the backfill reported as different.
-/// Returns the bodies of the requests, and whether something was written.
+/// Runs a plan of this kind on the item `p`, as after a record or in the backfill. Returns the
+/// bodies of the requests, and whether an item was written.
 async fn settled(kind: &str, program: &str, answers: &[(&str, &str)]) -> (Vec<Value>, bool) {
     let deadline = Deadline::after(Duration::from_secs(60));
     let (bodies, result) = settled_until(deadline, kind, program, answers).await;
     (bodies, result == Ok(1))
 }
 
-/// Calls the same with a deadline.
+/// Does the same as [`settled`] with another deadline.
 async fn settled_until(
     deadline: Deadline,
     kind: &str,
@@ -79,7 +79,7 @@ async fn settled_until(
     (bodies, outcomes[0].result.clone())
 }
 
-/// Returns the names of a request, without their placeholders.
+/// Returns the attribute names of a request, without their placeholders.
 fn names(request: &Value) -> Vec<&str> {
     let names = request["ExpressionAttributeNames"].as_object().unwrap();
     names.values().map(|name| name.as_str().unwrap()).collect()
@@ -126,11 +126,12 @@ async fn a_wrong_change_is_restored_if_no_condition_prevents_it() {
     let item: Value = serde_json::from_str(HELD_ITEM).unwrap();
     assert_eq!(requests[2]["Item"], item);
     assert_eq!(requests[2]["ConditionExpression"], "attribute_not_exists(#k)");
-    // Without time for the answer it is not removed.
+    // If there is no time for the answer, the item is not removed.
     let late = Deadline::late(Duration::from_secs(59), Duration::from_secs(29));
     let (_, result) = settled_until(late, "purge", program, &[("200 OK", FREE)]).await;
     assert_eq!(result, Err(no_time_for_an_answer()));
-    // An attribute that the condition would have removed as well stays removed.
+    // The item that was removed has another attribute, but the condition holds for it too. It stays
+    // removed.
     let removed = removed.replace("hold", "n");
     let program = ".tenant == \"7\" and length < 9";
     let answers = [("200 OK", FREE), ("200 OK", removed.as_str())];
@@ -141,7 +142,7 @@ async fn a_wrong_change_is_restored_if_no_condition_prevents_it() {
 async fn a_change_of_another_item_is_reverted() {
     let program = ".state //= (if any(keys[]; . == \"hold\") then \"held\" else \"free\" end)";
     let met = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
-    // While it is reverted, another writer sets the state.
+    // Another writer sets the attribute `state` while the change is reverted.
     let other = HELD_ITEM.replace("tenant", "state").replace("hold", "a");
     let refused = refused(&other);
     let made = HELD_ITEM.replace("tenant", "state").replace("\"7\"", "\"free\"");

@@ -1,4 +1,4 @@
-//! Batches of a stream over a target table that allows fewer writes than a batch needs.
+//! Batches of a stream over a target table that accepts fewer writes than a batch needs.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::object_store::in_memory::InMemoryObjectStore;
 use crate::quarantine::Quarantine;
 use crate::tables::scripted::{endpoint, serve_as};
 
-/// More records than are written concurrently.
+/// Number of records: more than are written concurrently.
 const RECORDS: usize = 200;
-/// Writes that the table accepts in one delivery.
+/// Number of writes that the table accepts in one delivery.
 const WRITES: usize = 80;
 
 fn migration() -> Arc<Migration> {
@@ -37,7 +37,8 @@ fn migration() -> Arc<Migration> {
     Arc::new(Migration::compile(&plan, Direction::Forward, &schemas).unwrap())
 }
 
-/// Returns the insert of an item whose key is not in the order of the records.
+/// Returns the record of an inserted item. The order of the keys differs from the order of the
+/// records.
 fn record(number: usize) -> String {
     let key = json!({"id": {"S": format!("{:03}", number * 7919 % 1000)}});
     json!({
@@ -51,19 +52,19 @@ fn record(number: usize) -> String {
     .to_string()
 }
 
-/// A table of targets.
+/// A target table with limited capacity.
 #[derive(Default)]
 struct TargetTable {
     items: BTreeMap<String, Value>,
-    /// Writes that it still accepts.
+    /// Number of writes that the table still accepts.
     writes: usize,
-    /// Writes that it still throttles.
+    /// Number of writes that the table still throttles.
     throttled: usize,
-    /// The target whose writes fail.
+    /// The key of the target whose writes fail.
     broken: Option<String>,
     /// The phase of the migration.
     phase: Phase,
-    /// Entries for operators.
+    /// Entries that were written for operators.
     told: Vec<String>,
 }
 
@@ -105,7 +106,7 @@ impl TargetTable {
     }
 }
 
-/// Delivers records to a function with this throttling; a failed write is not retried.
+/// Delivers records to a function with this throttling. A failed write is not retried.
 async fn deliver(table: &RefCell<TargetTable>, throttling: Throttling, batch: &[String]) -> Report {
     let (listener, client) = endpoint().await;
     let watched = client.config().to_builder().interceptor(throttling.clone()).build();
@@ -127,7 +128,7 @@ async fn deliver(table: &RefCell<TargetTable>, throttling: Throttling, batch: &[
     }
 }
 
-/// Returns the records that a report leaves for redelivery.
+/// Returns the records that a report returns for redelivery.
 fn left<'r>(batch: &'r [String], report: &Report) -> &'r [String] {
     let Some(failure) = report.response.batch_item_failures.first() else { return &[] };
     let named = format!(r#""SequenceNumber":"{}""#, failure.item_identifier);
@@ -141,7 +142,7 @@ async fn every_delivery_of_a_batch_that_a_table_cannot_take_gets_further() {
     for expected in [RECORDS - WRITES, RECORDS - 2 * WRITES, 0] {
         table.borrow_mut().writes = WRITES;
         batch = left(batch, &deliver(&table, Throttling::default(), batch).await);
-        // Concurrent ones end in any order.
+        // Concurrent writes end in any order, so the number of done records is not exact.
         assert!(batch.len().abs_diff(expected) < WRITES_AT_ONCE, "{} {expected}", batch.len());
     }
     assert_eq!(batch.len(), 0);
@@ -174,7 +175,7 @@ async fn an_applied_record_does_not_overwrite_a_later_write() {
     deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await;
     let mut table = table.into_inner();
     let item = table.items.values_mut().next().unwrap();
-    // A text that sorts before that of the record, and one after it.
+    // One value sorts before the record's value, the other after it.
     for value in ["0", "~"] {
         item["id"] = json!({"S": value});
         let stands = item.clone();
@@ -183,7 +184,7 @@ async fn an_applied_record_does_not_overwrite_a_later_write() {
         let report =
             deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await.summary;
         assert_eq!((report.applied, report.already_applied, report.retried), (0, 1, 0), "{value}");
-        // The first request returns the current item, and no other one is made.
+        // The first request returns the current item, and no other request is made.
         assert_eq!(table.borrow().writes, 8, "{value}");
     }
 }

@@ -1,9 +1,9 @@
-//! Touches: which items get a mark, and which lose a leftover one.
+//! Touches: which items get a mark, and from which items an old mark is removed.
 
 use super::*;
 
-/// Returns a plan that moves items of `src` whose kind is `a`, by touching; one whose `v` is not a
-/// number cannot be transformed.
+/// Returns a plan that moves the items of `src` whose `kind` is `a`. Its backfill touches the
+/// items. An item whose `v` is not a number cannot be transformed.
 fn touching_plan() -> String {
     let mut plan: Value = serde_json::from_str(&moved_plan()).unwrap();
     plan["backfill"] = json!("touch");
@@ -31,7 +31,8 @@ fn said(update: &Value) -> String {
     format!("{} {word} {}", text("/Key/id/S"), text("/ExpressionAttributeValues/:touch/S"))
 }
 
-/// Processes a task over these items; returns its entry, and the descriptions of the updates.
+/// Processes a task over these items. Returns the task's entry, and the descriptions of the
+/// updates.
 async fn updated(state: &State, task: Task, items: &[Value]) -> (Task, Vec<String>) {
     let mut updates = Vec::new();
     let answer = |operation: &str, body: &Value| match operation {
@@ -55,7 +56,7 @@ async fn an_item_of_which_nothing_becomes_is_not_touched() {
         item("1", "a", "1", None),
         item("2", "b", "2", None),
         item("3", "a", "bad", None),
-        // It was touched before a writer changed its kind.
+        // This item was touched before a writer changed its kind.
         item("4", "b", "4", Some("m")),
         item("5", "a", "5", Some("other")),
     ];
@@ -63,7 +64,7 @@ async fn an_item_of_which_nothing_becomes_is_not_touched() {
     let (task, updates) = updated(&tailing(0), task, &items).await;
     assert_eq!(updates, ["1 REMOVE m", "1 SET m", "4 REMOVE m", "5 REMOVE m", "5 SET m"]);
     assert_eq!((task.counts["touched"], task.counts["refused"]), (3, 1));
-    // In an aborted migration marks are only removed.
+    // If the migration was aborted, marks are only removed.
     let given_up = State { stopped: true, ..tailing(0) };
     let task = task_of(&touching_plan(), Work::Touch, "src", 0);
     assert_eq!(updated(&given_up, task, &items).await.1, ["4 REMOVE m"]);
@@ -75,7 +76,7 @@ async fn marks_left_in_the_sources_are_removed_at_the_end() {
         let at = format!("/{}", "0".repeat(40));
         json!({"M": {"from": {"S": from}, "at": {"S": at}}})
     };
-    // An item that another migration wrote to a table that this one reads as well is not its own.
+    // Another migration wrote this item to a table that this migration reads, so its mark stays.
     let mut of_another = item("4", "a", "4", None);
     of_another["_weir"] = mark(r#"src|{"id":{"S":"4"}}"#);
     let items = [

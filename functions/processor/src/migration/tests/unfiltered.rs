@@ -1,10 +1,10 @@
-//! Records of the control table in an event without the template's filter.
+//! Records of the control table in events that the template's filter did not filter.
 
 use control::{JournalLine, Tombstone};
 
 use super::*;
 
-/// The function's own notes do not invoke it in an endless loop.
+/// The entries that the function itself writes do not invoke it in an endless loop.
 #[tokio::test]
 async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
     let task = task_of(&moved_plan(), Work::Backfill, "src", 0);
@@ -49,7 +49,8 @@ async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
         ("200 OK", json!({}))
     });
     let done = async {
-        // From this answer on the function knows the time, and so may write notes.
+        // After this answer the function knows the time, so it could write entries that contain the
+        // time.
         let first = record("other", &json!({"k": {"S": "v"}}));
         for record in [first].into_iter().chain(records).chain([removed, keys_only]) {
             let payload = json!({"Records": [record]}).to_string();
