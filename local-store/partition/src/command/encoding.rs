@@ -39,7 +39,7 @@ impl<'c> CommandEncoding<'c> {
     }
 }
 
-/// Returns a write as a delta to another one; `None` if its operation differs. The items of puts
+/// Returns a write as a delta to another write; `None` if its operation differs. The items of puts
 /// mostly differ, so puts are never deltas.
 fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     let is_same_action = match (&write.action, &model.action) {
@@ -84,7 +84,7 @@ pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec
 }
 
 /// Estimates the bytes that a delta would take as a whole command. `of_model` is the size of the
-/// write that it refers to, and `bytes` that of the delta.
+/// write to which the delta refers, and `bytes` is the size of the delta.
 pub(crate) fn count_delta(
     model: &Write,
     of_model: usize,

@@ -48,7 +48,7 @@ pub struct IndexDefinition {
 /// The status of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexStatus {
-    /// New writes are indexed; older items up to the cursor are too.
+    /// Writes maintain the index. The older items up to the cursor have their entries, too.
     Creating {
         /// The item key after which building continues; `None` at the start.
         cursor: Option<Vec<u8>>,
@@ -65,8 +65,8 @@ pub enum IndexStatus {
 }
 
 impl IndexStatus {
-    /// Returns how close the status is to active. The arc of a ring with the least progress
-    /// determines the status of the index; an index that any arc deletes is not used.
+    /// Returns how close the status is to active. The arc with the least progress determines the
+    /// status of the index for the whole ring, so an index that any arc deletes is not used.
     pub(crate) fn progress(&self) -> u8 {
         match self {
             Self::Deleting => 0,
