@@ -1,5 +1,5 @@
-//! Decides without a message whether a node leads; [`crate::leadership`] explains why that is
-//! sound.
+//! Decides without a message whether a node leads. [`crate::leadership`] explains why the result is
+//! right.
 
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
-//! The recent entries of a group: the newest ones up to a number of bytes, which its log keeps for
-//! peers that are slightly behind.
+//! The recent entries of a group. A log keeps this many bytes of its newest entries for peers that
+//! are slightly behind.
 //!
-//! The consensus library only counts entries, whose size is between some hundred bytes and 16 MB.
-//! `maintenance` decides when to purge.
+//! The consensus library can only limit the number of entries, whose size is between some hundred
+//! bytes and 16 MB. `maintenance` decides when to purge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const PLACES: usize = RECENT_BYTES / STEP_BYTES + 1;
 pub(crate) struct RecentEntries {
     /// Log indexes, `STEP_BYTES` or more apart, oldest first.
     places: VecDeque<u64>,
-    /// Bytes since the last of them.
+    /// Bytes of the entries since the last remembered index.
     bytes: usize,
     before: RecentBoundary,
 }

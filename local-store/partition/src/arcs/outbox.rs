@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The most changes in one delivery, and its most bytes (roughly).
+/// The most changes in one delivery, and the approximate maximum of its bytes.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
 
