@@ -81,8 +81,8 @@ impl SecondaryIndex {
         };
         let value_in = |item, name| EncodedItem::stored_value(item, name).map_err(damaged);
         for key in definition.key_schema.attributes() {
-            // An item has no entry if a key value has a wrong type, so two missing keys compare as
-            // equal.
+            // Values of types that cannot be keys compare as equal, because an item with such a
+            // value has no entry.
             if value_in(old, &key.name)? != value_in(new, &key.name)? {
                 return Ok(false);
             }

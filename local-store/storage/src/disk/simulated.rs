@@ -1,8 +1,8 @@
 //! A disk in memory whose power can be cut: a cut loses, tears and reorders unsynced writes.
 //!
 //! It stays within the contract of [`super`]: a synced byte is safe, a sector is never half old and
-//! half new, and a sector never shows a later write without the earlier ones. All its choices
-//! follow from the caller's seed.
+//! half new, and a sector never shows a later write without the earlier ones. The caller's seed
+//! determines all its choices.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,9 +29,9 @@ pub enum Fault {
 /// The fate of the unsynced sectors at a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PowerCut {
-    /// Sectors with the content of the last sync.
+    /// Sectors that have the content of the last sync.
     pub sectors_lost: usize,
-    /// Sectors with a later content.
+    /// Sectors that have a later content.
     pub sectors_kept: usize,
 }
 
@@ -56,7 +56,7 @@ enum NameChange {
 }
 
 impl NameChange {
-    /// Applies the change, unless it needs a name that an earlier, lost change would have created.
+    /// Applies the change. Does nothing if the change needs a name whose creation was lost.
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
             NameChange::Create(name, inode) => {
