@@ -1,5 +1,5 @@
-//! An item in its stored form. Most operations need only an item's bytes and size: they log it,
-//! replicate it and store it without decoding it.
+//! An item in its stored form. Most operations log, replicate and store an item without decoding
+//! it, because they need only its bytes and its size.
 
 mod difference;
 mod key_value;

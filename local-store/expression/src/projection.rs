@@ -50,7 +50,7 @@ pub fn parse_projection(
 }
 
 impl Projection {
-    /// Selects the values at `paths`, none of which leads to or into another.
+    /// Selects the values at `paths`. No path may lead to or into another one.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {
@@ -59,7 +59,8 @@ impl Projection {
         Self { roots, columns: Vec::new() }
     }
 
-    /// Selects each value under a name of its own. Of two values with one name the last is kept.
+    /// Selects each value under a name of its own. If two values have the same name, the last one
+    /// is kept.
     pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
         Self { roots: BTreeMap::new(), columns }
     }
@@ -124,7 +125,7 @@ fn select<K: Ord>(selections: &mut BTreeMap<K, Selection>, key: K, below: &[Path
         (Selection::Elements(elements), PathElement::Index(index)) => {
             select(elements, *index, rest);
         }
-        // Distinct paths neither cover each other nor use one value in two ways.
+        // Impossible: distinct paths neither cover each other nor use one value in two ways.
         (Selection::Whole | Selection::Members(_) | Selection::Elements(_), _) => {}
     }
 }

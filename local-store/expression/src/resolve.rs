@@ -121,7 +121,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
         Ok(Path::new(root, below))
     }
 
-    /// Returns the test of a condition. The earlier passes have refused what is not a condition.
+    /// Returns the test of a condition. The earlier passes have refused nodes that are not
+    /// conditions.
     pub(crate) fn test(&mut self, node: &Node<'text>) -> Resolved<Test> {
         match node {
             Node::And(members) => Ok(Test::And(self.tests(members)?)),

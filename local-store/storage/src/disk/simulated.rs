@@ -214,7 +214,8 @@ impl SimulatedDisk {
                     cut.sectors_lost += 1;
                 } else {
                     cut.sectors_kept += 1;
-                    // Mostly the newest content, which a write-back would have written.
+                    // Mostly the newest content, because the kernel writes the newest content of a
+                    // sector.
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };

@@ -33,8 +33,7 @@ pub(super) fn verify_next(
     let next = behind.min_by_key(|table| table.id()).cloned();
     drop(version);
     if let Some(table) = next {
-        // The file stays open during the verification, even if a merge replaces the table
-        // meanwhile.
+        // `table` keeps its file on disk, even if a merge replaces the table meanwhile.
         verify_table(&table.path, table.checksum().into_u128(), pace)?;
         return Ok(Some(StoredFile::Table(table.id())));
     }

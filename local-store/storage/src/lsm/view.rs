@@ -1,6 +1,6 @@
-//! Views: the storage as of one batch, and the set of open views, whose versions must be kept.
-//! Opening a view is cheap, because most reads open one: it takes a lock for a short time, and
-//! increments a reference count.
+//! Views: the storage as of one batch, and the set of open views, whose versions must be kept. Most
+//! reads open a view, so opening one is cheap: it takes a lock for a short time and increments a
+//! reference count.
 
 use std::collections::VecDeque;
 use std::mem;
