@@ -191,7 +191,8 @@ mod tests {
                     _ => format!(r#""{text}""#),
                 }
             };
-            // The sixth part ends with an escaped quotation mark, so its string does not end there.
+            // A part of kind 6 ends with an escaped quotation mark, so its string does not end
+            // there.
             let is_right = parts.iter().all(|(kind, _)| *kind != 6);
             let parts: Vec<String> = parts.iter().map(part).collect();
             let mut text = format!(r#"{{"Statements":[{}]}}"#, parts.join(",")).into_bytes();
