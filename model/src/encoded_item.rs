@@ -129,7 +129,7 @@ fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
     Ok(())
 }
 
-/// In binary formats, this is the same byte string as an [`Item`].
+/// Serialises in binary formats as the same byte string as an [`Item`].
 impl Serialize for EncodedItem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)

@@ -1,8 +1,8 @@
 //! Conditions, updates, key conditions and projections from the legacy parameters. They are
 //! converted to the same types as expressions.
 //!
-//! The server checks which parameters are allowed, because it knows the texts. A name here is always
-//! that of a top-level attribute, whatever characters it contains.
+//! The server checks which parameters are allowed, because it has their error texts. A name here is
+//! always the whole name of a top-level attribute, even if it contains dots or brackets.
 
 use std::sync::Arc;
 

@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// Parses parentheses around what `inner` parses.
+    /// Parses parentheses. `inner` parses their contents.
     fn group(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<Node<'a>>) -> Parsed<Node<'a>> {
         self.expect(TokenKind::Open)?;
         self.descend(None)?;

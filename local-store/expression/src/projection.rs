@@ -71,8 +71,8 @@ impl Projection {
         self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
-    /// Returns the names of the top-level attributes that are selected only partly, without those of
-    /// columns.
+    /// Returns the names of the top-level attributes that are selected only partly. Columns are not
+    /// included.
     pub fn entered_roots(&self) -> impl Iterator<Item = &str> {
         let is_part = |selection: &Selection| !matches!(selection, Selection::Whole);
         let of_roots = self.roots.iter().filter(move |(_, selection)| is_part(selection));

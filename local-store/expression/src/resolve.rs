@@ -346,7 +346,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// Checks that the first operand is not the same path as another one.
+    /// Checks that no other operand is the same path as the first one.
     fn check_distinct<'a>(
         &self,
         operator: &str,

@@ -148,7 +148,7 @@ impl Update {
         }
     }
 
-    /// Returns whether the other update is equal.
+    /// Returns whether both updates are equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self == other

@@ -37,7 +37,7 @@ pub enum Mutation {
     SkipTransactionCheck,
     /// An expired item is deleted although its time was extended.
     ExpireExtended,
-    /// Deletes by TTL are not marked as such.
+    /// Stream records of deletes by TTL do not show that TTL deleted the item.
     LoseTimeToLiveIdentity,
     /// A restarted node forgets its vote.
     ForgetVote,

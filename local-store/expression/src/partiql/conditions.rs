@@ -31,7 +31,7 @@ const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("LIST", AttributeType::L),
 ];
 
-/// Checks that the first operand is not the same path as another one.
+/// Checks that no other operand is the same path as the first one.
 fn check_distinct<'o>(
     operator: &str,
     first: &Operand,

@@ -74,7 +74,7 @@ impl Node {
             },
             Request::Status => Response::Status(Box::new(self.status())),
             Request::TransferLeader(request) => match raft.handle_transfer_leader(request).await {
-                // A node that cannot lead does not stand for election.
+                // A node that cannot lead does not start an election.
                 Ok(_) => Response::LeaderTransferred,
                 Err(error) => stopped(&error),
             },

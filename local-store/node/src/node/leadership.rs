@@ -11,8 +11,8 @@ use crate::types::NodeId;
 
 impl Node {
     /// Returns whether views opened from now on are linearizable: they show everything that any
-    /// node acknowledged, or showed in a strong read, before the call. `false` means unknown; then
-    /// [`Node::read_index`] decides.
+    /// node acknowledged, or showed in a strong read, before the call. `false` means unknown; call
+    /// [`Node::read_index`] in that case.
     #[must_use]
     pub fn shows_all(&self) -> bool {
         self.index_to_show().is_some_and(|told| self.inner.replica.has_applied(told))

@@ -7,8 +7,8 @@ use crate::error::SubmitError;
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
 
 impl Node {
-    /// Makes these nodes the members of the group, if this node leads. New members first receive the
-    /// state as learners. Then one step makes them voters and removes the others.
+    /// Makes these nodes the members of the group, if this node leads. New members first receive
+    /// the state as learners. One further step makes them voters and removes all other members.
     ///
     /// # Errors
     /// When this node does not lead, or another change is in progress. A partial change stays; the call

@@ -209,8 +209,8 @@ impl Node {
         self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
     }
 
-    /// Applies commands, in order, in one log entry, whichever node leads. Returns one reply for
-    /// each when they are committed, applied by the leader, and usually here too.
+    /// Applies commands, in order, in one log entry. Any node may lead. Returns one reply for each
+    /// command once the leader, and usually also this node, has applied the committed entry.
     ///
     /// # Errors
     /// See [`SubmitError`]; a time-out is [`SubmitError::Unknown`].

@@ -21,9 +21,10 @@ use crate::worker::Worker;
 pub struct Settings {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Election timeout: a follower without a heartbeat stands for election after the second value plus
-    /// a random value between both. The default is 0.9 to 1.2 s. Busy machines rarely exceed that, and a
-    /// killed leader is replaced within two seconds even if the first election is split.
+    /// Election timeout. A follower that gets no heartbeat starts an election after the second
+    /// value plus a random value between both. The default is 0.9 to 1.2 s. Pauses of busy machines
+    /// are rarely longer, and a killed leader is replaced within two seconds even if the first
+    /// election is split.
     pub election: (Duration, Duration),
     /// Number of entries after which the state is made durable. The log is then purged up to the
     /// durable entry.

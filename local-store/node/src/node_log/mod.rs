@@ -178,7 +178,7 @@ impl NodeLog {
         (state.syncs, state.log_bytes)
     }
 
-    /// Returns whether this group's oldest entry is what prevents the truncation of the files.
+    /// Returns whether the oldest entry of this group prevents the truncation of the files.
     #[must_use]
     pub fn is_held_by(&self, arc: ArcId) -> bool {
         let state = self.shared.lock();

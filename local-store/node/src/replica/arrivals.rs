@@ -2,8 +2,8 @@
 //! poll.
 //!
 //! A notification does not say which records or how many: the receiver reads the stream. It may be
-//! spurious, and it may be missing, for example if the leader died before it could notify. So
-//! receivers also poll at a low rate.
+//! spurious, and it may be missing, for example if the leader died before it could notify.
+//! Therefore receivers also poll at a low rate.
 
 use std::collections::BTreeMap;
 

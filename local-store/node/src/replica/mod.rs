@@ -53,9 +53,9 @@ const CHANGED_PART: usize = 4;
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Each node of a process applies every entry with this interval itself, and compares the result
-/// with the shared one. This detects diverged states soon, and costs a sixteenth of applying all
-/// entries.
+/// Interval of the entries that each node of a process applies itself, to compare its result with
+/// the shared one. The comparison detects diverged states soon, and costs a sixteenth of applying
+/// all entries.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
 /// The state that readers see, always as of some entry.

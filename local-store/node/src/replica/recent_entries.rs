@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Minimum bytes of recent log entries to keep: what is applied between two checkpoints of the state.
+/// The least bytes of recent entries that a log keeps: as many as are applied between two
+/// checkpoints of the state.
 const RECENT_BYTES: usize = 40 * 1024 * 1024;
 /// Bytes between two remembered indexes.
 const STEP_BYTES: usize = 8 * 1024 * 1024;

@@ -18,7 +18,8 @@ use crate::mutation::{self, Mutation};
 pub(crate) enum CommandEncoding<'c> {
     /// The command itself.
     Whole(Cow<'c, Command>),
-    /// The last write that is stored whole, with another item and other values in its condition.
+    /// A write that differs from the last whole write only in its item and in values of its
+    /// condition.
     Delta {
         /// The key of the item.
         key: Cow<'c, PrimaryKey>,

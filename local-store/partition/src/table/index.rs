@@ -57,7 +57,7 @@ pub enum IndexStatus {
     Active,
     /// Writes no longer maintain it, and its entries are being removed.
     Deleting,
-    /// Every item was read; some entries are still to be delivered to other arcs.
+    /// Every item was read, but some entries are not delivered to other arcs yet.
     Delivering {
         /// For each of these arcs, the number of the last change that it must receive.
         until: Vec<(ArcId, u64)>,
@@ -171,7 +171,7 @@ impl SecondaryIndex {
         self.status != IndexStatus::Deleting
     }
 
-    /// Returns whether the index still lacks entries; it cannot be read then.
+    /// Returns whether the index still lacks entries. Such an index cannot be read.
     #[must_use]
     pub fn is_being_built(&self) -> bool {
         matches!(self.status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })

@@ -15,7 +15,7 @@ pub const PARTITIONS_MAX: usize = 1024;
 /// A token range of a table: from its first token (inclusive) to the next partition's (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its number: a partition that is split has two successors with other numbers.
+    /// Its number. A split replaces the partition by two partitions with new numbers.
     pub number: PartitionNumber,
     /// Its first token, inclusive.
     pub first_token: Token,

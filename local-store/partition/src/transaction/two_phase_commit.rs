@@ -3,9 +3,9 @@
 //! Each arc **prepares** its operations: it evaluates them, stores the resulting items, and locks
 //! them. Until the transaction has ended in this arc, every other write of these items gets a
 //! conflict. When all arcs have prepared, the transaction's **home** arc **decides**. The first
-//! decision is final, whichever node asks for it, and the client's request token is stored with it. Then
-//! each arc **finishes**: it applies or discards what it prepared. At the decision all items are
-//! locked, so transactions and single writes have one order (two-phase locking).
+//! decision is final, even if several nodes ask for one. The client's request token is stored with
+//! it. Then each arc **finishes**: it applies or discards what it prepared. At the decision all
+//! items are locked, so transactions and single writes have one order (two-phase locking).
 //!
 //! The server recovers an abandoned transaction: it asks the home arc to abort it, gets the final
 //! decision, and finishes it. Late messages change nothing: an arc does not prepare a transaction

@@ -157,7 +157,7 @@ impl SimulatedDisk {
     }
 
     /// Returns how many operations that change something were attempted: creates, writes, syncs,
-    /// renames, removes. This is the number of the next one.
+    /// renames, removes. The next such operation has this number.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
@@ -183,7 +183,8 @@ impl SimulatedDisk {
         self.lock().inodes.iter().map(|file| file.unsynced.len()).sum()
     }
 
-    /// Makes the next sync of data fail as [`Fault::Io`] does, whatever comes before it.
+    /// Makes the next sync of data fail as [`Fault::Io`] does, whatever other operations come
+    /// before it.
     pub fn fail_next_sync(&self) {
         self.lock().sync_fails = true;
     }

@@ -65,7 +65,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 /// The content after the first record that is not whole.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// Nothing that was written into this segment: it ended cleanly.
+    /// No bytes that were written into this segment: it ended cleanly.
     Nothing,
     /// Records of this segment that were never durable: a power loss tore the last writes.
     Torn,

@@ -82,7 +82,7 @@ impl MaintenanceThread {
         if let Some(room) = self.work.room() {
             return room;
         }
-        // A merge may take seconds, in which other tasks want to run.
+        // A merge may take seconds, and other tasks should run meanwhile.
         block_in_place(|| {
             let mut to_do = self.work.lock();
             loop {

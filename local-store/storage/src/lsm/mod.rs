@@ -178,8 +178,8 @@ struct State {
     /// Whether the directory is removed when the last user drops it.
     is_temporary: Arc<AtomicBool>,
     damage: Damage,
-    /// Locked until the last view is dropped: tables are opened by path, and a view must not read
-    /// those of a storage that was created in this one's place.
+    /// A lock that is held until the last view is dropped. Tables are opened by path, and a view
+    /// must not read the tables of a newer storage at the same path.
     _lock: File,
 }
 

@@ -182,8 +182,8 @@ impl Rows {
     }
 
     /// Loads the rows with these keys, at most [`ROWS_TOGETHER`], and `value_bytes` of their values
-    /// into the CPU cache. The reads do not depend on each other, so their cache misses overlap;
-    /// one by one, each would stall the CPU.
+    /// into the CPU cache. The reads do not depend on each other, so their cache misses overlap. If
+    /// the rows were read one by one, each miss would stall the CPU.
     pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) -> Fetched {
         let mut places = [None; ROWS_TOGETHER];
         for (place, key) in places.iter_mut().zip(keys) {

@@ -159,8 +159,8 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Opens the file, and retries for as long as no descriptor is left: otherwise a cursor would
-    /// have to start over.
+    /// Opens the file again. Retries for as long as no descriptor is left, because a cursor has to
+    /// start over after an error.
     fn reopen(&self) -> io::Result<File> {
         let mut backoff = Backoff::default();
         loop {
@@ -311,7 +311,7 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file; it is removed on drop unless it is finished.
+    /// Creates the file. It is removed on drop, unless [`FileWriter::finish`] was called.
     ///
     /// # Errors
     /// When the file cannot be made.

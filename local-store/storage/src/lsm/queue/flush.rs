@@ -1,8 +1,8 @@
 //! The change of the queue files when a table in memory is flushed: a new file with its rows, rows
 //! of other files that it removes, and files that are no longer needed.
 //!
-//! Small files are merged into the new one, so that there are never many: a read may have to search
-//! every file.
+//! Small files are merged into the new one, because a read may have to search every file and there
+//! must not be many.
 
 use std::collections::HashSet;
 use std::io;
