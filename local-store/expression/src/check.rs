@@ -58,7 +58,7 @@ pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     ))
 }
 
-/// Checks the number of operands of a function. It runs while placeholders are resolved.
+/// Checks the number of operands of a function. The check runs while placeholders are resolved.
 pub(crate) fn check_operand_count(
     kind: ExpressionKind,
     call: &Call<'_>,

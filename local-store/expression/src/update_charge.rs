@@ -1,5 +1,5 @@
 //! The charge of an update expression: the bytes that the service counts for the expression itself.
-//! It limits the sum of the charge and the size of the item.
+//! The service limits the sum of the charge and the size of the item.
 //!
 //! Source: the service's answers in us-east-1 and most other Regions, as a public conformance suite
 //! recorded them in October 2026, to the byte. AWS does not document the charge.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 /// The longest key in bytes, inclusive: the tree stores the length in 16 bits. The longest key of a
-/// table, with its partition and sort key, is less than a twentieth of it.
+/// table, with its partition and sort key, is less than a twentieth of this limit.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
 /// The longest value in bytes, inclusive: the tree stores the length in 32 bits.

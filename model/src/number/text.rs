@@ -8,7 +8,8 @@ use std::str::FromStr;
 use super::{Number, NumberError, check_exponent};
 use crate::limits::NUMBER_DIGITS_MAX;
 
-/// Longer texts are rejected without parsing; 0.000…1 with 38 digits needs 170.
+/// Longer texts are rejected without parsing. A number with 38 digits after leading zeros (0.000…1)
+/// needs only 170 bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 /// Characters of an invalid text that an error shows.
 const TEXT_SHOWN_MAX: usize = 64;

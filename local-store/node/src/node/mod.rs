@@ -327,7 +327,7 @@ impl Node {
     /// Waits until the entry is applied here.
     ///
     /// # Errors
-    /// When the node stops before.
+    /// When the node stops first.
     async fn applied(&self, index: u64) -> Result<(), SubmitError> {
         let mut applied = self.inner.replica.applied();
         let is_stopped = || self.inner.damage.is_stopped();

@@ -64,8 +64,8 @@ impl RecentEntries {
 mod tests {
     use super::*;
 
-    /// Goal: the entries after the boundary have at least the bytes to keep, and not many more,
-    /// even if there are many small ones.
+    /// Goal: the entries after the boundary have at least the bytes that the log has to keep, and
+    /// not many more, even if the entries are small.
     #[test]
     fn recent_entries_have_the_bytes_to_keep() {
         for bytes in [400, 190_000, 9_000_000, 16_000_000] {

@@ -377,7 +377,8 @@ pub fn read_shard_records(
     from: Position,
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    // The key of a row is that of its last record, so this is the row that contains the position.
+    // The key of a row is that of its last record, so the scan begins at the row that contains the
+    // position.
     let start = stream_row::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));

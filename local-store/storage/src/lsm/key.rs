@@ -1,4 +1,4 @@
-//! Keys of tables in memory: with a hash, and mostly without an allocation.
+//! Keys of tables in memory. A key stores its hash, and mostly needs no allocation.
 
 use std::hash::BuildHasher;
 use std::sync::LazyLock;

@@ -67,8 +67,8 @@ impl Places {
         places.get(count(&is_before)..count(&is_not_behind)).unwrap_or_default()
     }
 
-    /// Adds the positions of rows whose keys are not in it yet. Both sets may be large, so it
-    /// searches for each new one, and moves each existing one once.
+    /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
+    /// each new position is searched for, and each existing one moves once.
     fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
         let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));

@@ -14,7 +14,7 @@ use super::queue::damaged;
 use crate::disk::descriptors::wait_for_one;
 use crate::engine::{Pace, StoredFile};
 
-/// Bytes that are read between two calls of the pace: less than a millisecond of disk time.
+/// Bytes that are read between two calls of `pace`: less than a millisecond of disk time.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// Verifies the file after `after`. See [`super::super::Storage::verify_next`].
