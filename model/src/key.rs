@@ -417,7 +417,7 @@ impl Token {
             if is_only_one {
                 return Self::of_ordered(part);
             }
-            // A key value has at most 2,048 bytes.
+            // A key value has at most 2,048 bytes, so its length always fits.
             let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend_from_slice(part);

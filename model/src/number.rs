@@ -191,7 +191,8 @@ impl Number {
         if high.first_exponent() < NUMBER_EXPONENT_MAX {
             return false;
         }
-        // Both as multiples of 1E+88, so that 1E+126 is 10^38; the truncated digits cannot carry.
+        // Both numbers become multiples of 1E+88, so that 1E+126 is 10^38. The truncated digits
+        // cannot cause a carry.
         let scaled = |n: &Self| {
             let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(n.coefficient));
             let digits = n.coefficient * 10u128.pow(u32::try_from(missing).unwrap_or(0));
@@ -234,7 +235,8 @@ impl Number {
         out.push(if self.negative { CLASS_NEGATIVE } else { CLASS_POSITIVE });
         let exponent = u16::try_from(self.first_exponent() + EXPONENT_BIAS).unwrap_or(0);
         out.extend_from_slice(&exponent.to_be_bytes());
-        // Left-aligned, so that pairs of digits compare like the digits; the last pair is not 0.
+        // The digits are left-aligned, so that pairs of digits compare like the digits. The last
+        // pair is not 0.
         let digits = digit_count(self.coefficient);
         let mut rest = if digits % 2 == 1 { self.coefficient * 10 } else { self.coefficient };
         let pairs = out.len();

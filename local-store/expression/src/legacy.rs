@@ -121,7 +121,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
         LegacyOperator::Contains => {
             kept.next().map_or(never, |part| Test::Contains { operand, part })
         }
-        // Neither this condition nor its opposite holds for a missing attribute.
+        // For a missing attribute, neither `CONTAINS` nor `NOT_CONTAINS` holds.
         LegacyOperator::NotContains => kept.next().map_or(never, |part| {
             let contains = Test::Contains { operand, part };
             Test::And(vec![Test::AttributeExists(path), Test::Not(Box::new(contains))])

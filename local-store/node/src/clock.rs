@@ -360,7 +360,7 @@ mod tests {
         }
         assert_eq!(clock.now().0, 10 * hour + 25_000, "it runs with the others");
         assert_eq!(pass(1_000, hour as i64), 10 * hour + 26_000);
-        // An advance on another node is still followed.
+        // The clock still follows an advance of another node.
         clock.reach(EpochMillis(10 * hour + 26_000 + DAY));
         assert_eq!(pass(1_000, 0), 10 * hour + 27_000 + DAY);
     }

@@ -57,7 +57,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         tokio::select! {
             biased;
             changed = metrics.changed() => {
-                // A consensus that ends in another way reports a state, which is checked above.
+                // If the consensus ends without a panic, it reports a state, which is checked
+                // above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
                     return on_failure.report("the consensus panicked, which is a defect of this program");
                 }

@@ -152,7 +152,7 @@ impl Payload {
         let mut shared = self.lock();
         let old = Shared { decoded: Decoded::NoLonger, outcome: None };
         let before = mem::replace(&mut *shared, old);
-        // Freeing the memory happens outside the lock.
+        // The memory is freed after the lock is released.
         drop(shared);
         drop(before);
     }
@@ -250,7 +250,7 @@ mod tests {
         let late = leader.decode().unwrap();
         assert!(!Arc::ptr_eq(&decoded, &late) && late.now == entry.now);
         assert!(!Arc::ptr_eq(&late, &leader.decode().unwrap()));
-        // No other reference exists.
+        // No other reference to the entry exists any more.
         assert_eq!((Arc::strong_count(&decoded), Arc::strong_count(&late)), (1, 1));
     }
 

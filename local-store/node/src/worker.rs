@@ -74,7 +74,7 @@ pub fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
 ) -> impl Future<Output = Option<T>> + Send + use<T, J> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     worker.run(Box::new(move || {
-        // The caller may be gone.
+        // The caller may have stopped waiting.
         let _ = sender.send(job());
     }));
     async { receiver.await.ok() }

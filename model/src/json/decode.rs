@@ -191,7 +191,7 @@ fn set<T: Ord>(
 ) -> Result<BTreeSet<T>, DecodeError> {
     let given = array(json)?;
     if given.is_empty() {
-        // With two spaces, as in DynamoDB.
+        // DynamoDB's text has two spaces here.
         return Err(match kind {
             "binary" => value_error(
                 "One or more parameter values were invalid: Binary sets should not be empty",
@@ -242,7 +242,7 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     };
     match kind {
         "number" => ValueFault::new(told(""), "Input collection contains duplicates"),
-        // Without a space, as in DynamoDB.
+        // DynamoDB's text has no space here.
         "binary" => ValueFault::new(
             told(&format!("[{}]of type BS ", quoted(","))),
             told(&format!("[{}]of type BS ", sent.join(", "))),

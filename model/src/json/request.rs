@@ -73,7 +73,7 @@ fn value<'t>(
         b'{' => {
             let mut members = Vec::new();
             scanner.object(|scanner, name| {
-                // Most objects, and all attribute values, have one member.
+                // Most objects, and all attribute values, have one member, so this saves memory.
                 if members.is_empty() {
                     members.reserve_exact(1);
                 }

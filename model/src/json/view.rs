@@ -272,7 +272,7 @@ impl<'t> ValueView<'t> {
         if level > NESTING_LEVELS_MAX {
             return None;
         }
-        // Most values have this form.
+        // Most values have this form, so it is tried first.
         if scanner.exactly(br#"{"S":""#) {
             let text = scanner.string_from_here()?;
             return scanner.expect(b'}').map(|()| Self::S(text));

@@ -285,7 +285,7 @@ impl<'b> ChangeBody<'b> {
     fn write(&self, out: &mut String) {
         let mut change = Object::begin(out);
         if let Some(seconds) = self.approximate_creation_date_time {
-            // With a fraction, as recorded on AWS: `1573690399.0`.
+            // The number has a fraction, as recorded on AWS: `1573690399.0`.
             let _ = write!(change.name("ApproximateCreationDateTime"), "{seconds:?}");
         }
         for (name, item) in self.items() {

@@ -404,7 +404,8 @@ mod tests {
             (identity, "\"userIdentity\":null,"),
             ("\"eventVersion\":\"1.1\",", "\"more\":{\"a\":[1,null]},"),
             ("arn:x", "arn:\\u0078"),
-            // Names in another order, unknown names after them, or white space around.
+            // Names in another order, unknown names after the known ones, or white space around
+            // them.
             (r#""eventID":"e1","eventName":"REMOVE""#, r#""eventName":"REMOVE","eventID":"e1""#),
             (r#""Keys":{"pk":{"S":"a"}},"#, r#""SizeBytes2":{},"Keys":{"pk":{"S":"a"}},"#),
             (r#""eventVersion":"1.1","#, r#""eventVersion2":"1.1","eventSource" : "x","#),

@@ -109,7 +109,7 @@ impl Parser<'_> {
     fn conjunction(&mut self) -> Parsed<Test> {
         let mut members = Vec::new();
         loop {
-            // Nested conjunctions are merged.
+            // Merges nested conjunctions into one.
             match self.negation()? {
                 Test::And(inner) => members.extend(inner),
                 member => members.push(member),
@@ -469,7 +469,7 @@ impl Parser<'_> {
         } else if name == "DOUBLE_PRECISION" {
             self.take_word("PRECISION");
         }
-        // The length or the precision of the type.
+        // Skips the length or the precision of the type.
         if self.is_symbol(0, "(") {
             self.skip_brackets()?;
         }

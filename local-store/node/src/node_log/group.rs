@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(group.oldest_position(), Some(5));
         group.take(12, entry(7), true).unwrap();
         assert!(group.take(13, entry(9), true).is_err());
-        // A snapshot replaces entries that never arrived.
+        // A snapshot can replace entries that never arrived.
         group.take(14, Record::Purged(log_id(2, 40)), true).unwrap();
         assert_eq!((group.next(), group.last_log_id()), (41, Some(log_id(2, 40))));
         assert_eq!(group.kept_bytes, 0);

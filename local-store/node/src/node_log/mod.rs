@@ -272,7 +272,7 @@ impl NodeLog {
         // Each verification is a job of its own, because it blocks the worker and the worker must
         // append in between.
         self.shared.worker.run(Box::new(move || {
-            // The caller may be gone.
+            // The caller may have stopped waiting.
             let _ = sender.send(shared.verify(after, bytes_max));
         }));
         verified.recv().unwrap_or_else(|_| Err(io::Error::other("the log's worker has ended")))
@@ -442,7 +442,7 @@ impl Shared {
         for item in items {
             match item {
                 Item::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
-                // The receiver may be gone.
+                // The receiver may have stopped waiting.
                 Item::Done(Completion::Signal(signal)) => drop(signal.send(())),
                 Item::Record(_) | Item::Shorten(_) => {}
             }

@@ -306,7 +306,8 @@ pub fn find_due_splits<'a>(
 fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
     let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
     let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));
-    // Of several equally wide partitions, the first one.
+    // `max_by_key` returns the last of several maxima, so the reversed order gives the first
+    // partition.
     let (range, number) =
         ranges.rev().max_by_key(|(range, _)| range.last.0.saturating_sub(range.first.0))?;
     Some((table.id, number, SplitPoint::Token(range.middle()?)))

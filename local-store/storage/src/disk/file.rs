@@ -84,7 +84,7 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
     if directory.is_dir() {
         return Ok(());
     }
-    // An empty parent is the working directory.
+    // A relative path of one element has an empty parent, which means the working directory.
     let parent = match directory.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

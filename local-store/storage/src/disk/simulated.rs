@@ -201,7 +201,7 @@ impl SimulatedDisk {
     pub fn power_cut(&self, seed: u64) -> PowerCut {
         let mut cut = PowerCut::default();
         let mut generator = SplitMix64::new(seed);
-        // Lose everything, nothing, or a mixture.
+        // The power cut loses all unsynced sectors, none, or some of them.
         let keep_percent = match generator.up_to(3) {
             0 => 0,
             1 => 100,

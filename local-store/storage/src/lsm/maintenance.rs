@@ -167,7 +167,7 @@ impl Work {
         // would miss the notification.
         drop(self.lock());
         self.changed.notify_all();
-        // Each merge moves at least one table one level down.
+        // Each merge moves at least one table one level down, so this number of merges is enough.
         let merges_max = LEVELS * (state.tree.table_count() + 1);
         let mut backoff = Backoff::default();
         for _ in 0..merges_max {

@@ -269,7 +269,7 @@ impl Rows {
 
     /// Puts the waiting rows in order, and removes the released ones.
     pub(super) fn put_in_order(&mut self) {
-        // Frees the capacity as well: a full table does not need it any more.
+        // Taking the vector also frees its capacity, which a full table does not need any more.
         let mut waiting = mem::take(&mut self.unordered);
         waiting.retain(|place| {
             self.blocks.row_state_mut(*place).is_some_and(|state| {
@@ -459,7 +459,7 @@ mod tests {
         #[test]
         fn rows_are_found_and_in_order(
             keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
-            // After how many rows they are put in order once before the end.
+            // The number of rows after which all rows are put in order once.
             first in 0_usize..80,
             // Which rows are released at the end, and which right after their insertion; only rows
             // with new keys that have no versions.

@@ -222,7 +222,7 @@ impl View for LsmView {
                 _ => {}
             }
             let Some(newest) = first_of(&cursors, stored.row(), reverse) else {
-                // No row in memory comes before the stored one.
+                // No row in memory comes before the stored row, so the stored row is next.
                 if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }

@@ -112,7 +112,7 @@ impl Queues {
                 continue;
             }
             match fs::remove_file(entry.path()) {
-                // The last reader of a closed storage has just removed it.
+                // The last reader of a closed storage has just removed the file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
