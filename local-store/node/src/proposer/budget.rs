@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(budget.writes_max(), 400);
         budget.learn(400, &replies(400, 390_000));
         assert_eq!(budget.writes_max(), 86);
-        // Measurements decay.
+        // The estimate of bytes per write shrinks, so the limit grows again.
         let entries = (1..100).find(|_| {
             budget.learn(4096, &replies(4096, 100));
             budget.writes_max() == 4096
