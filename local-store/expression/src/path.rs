@@ -55,8 +55,8 @@ impl Path {
         self.below.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// Returns the map or list that contains the last step; `None` for a top-level path, or if the item
-    /// has no such value.
+    /// Returns the map or list in which the last step is looked up; `None` for a top-level path, or
+    /// if the item has no such value.
     pub(crate) fn find_parent<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         let (_, above) = self.below.split_last()?;
         above.iter().try_fold(item.get(&self.root)?, step)

@@ -230,8 +230,8 @@ fn read_old(view: &dyn View, stored: &[u8]) -> Result<Option<Image>, ReadError> 
     found.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
-/// Replaces `old` by `new`. An unchanged item writes nothing, and no stream record. `stored` is the
-/// storage key of the item.
+/// Replaces `old` by `new`. If the item did not change, writes nothing, not even a stream record.
+/// `stored` is the storage key of the item.
 fn replace(
     overlay: &mut Overlay<'_>,
     table: &Table,

@@ -65,8 +65,8 @@ impl Group {
             Record::Entry(entry) => {
                 let at = entry.log_id;
                 if self.slots.is_empty() {
-                    // At start-up the first existing entry can have any index; the record of the
-                    // purge that removed the entries before it follows later.
+                    // At start-up the first entry can have any index: a purge removed the entries
+                    // before it, and the record of that purge comes later in the log.
                     self.first = at.index;
                 } else if at.index != self.next() {
                     let next = self.next();

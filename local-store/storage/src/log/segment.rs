@@ -18,7 +18,7 @@ pub(super) const HEADER_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"weir-log";
 
-/// The format version, raised whenever a reader of the old format would misread the new one.
+/// The format version. It is raised whenever a reader of the old format would misread the new one.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// The header of a segment.

@@ -71,8 +71,8 @@ impl QueueFlush {
             |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
         let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
         let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
-            // Without the merge, less space is needed. The removal of files will also free some
-            // space.
+            // The disk is full. A retry without the merge needs less space, and the removal of
+            // files will free some.
             Err(error) if is_full(&error) && !small.is_empty() => {
                 let (removed, kept) =
                     marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
