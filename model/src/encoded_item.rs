@@ -1,5 +1,5 @@
-//! An item in its stored form. Most operations need only an item's bytes and size: they log it,
-//! replicate it and store it without decoding it.
+//! An item in its stored form. Most operations log, replicate and store an item without decoding
+//! it, because they need only its bytes and its size.
 
 mod difference;
 mod key_value;
@@ -129,7 +129,7 @@ fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
     Ok(())
 }
 
-/// In binary formats, this is the same byte string as an [`Item`].
+/// Serialises in binary formats as the same byte string as an [`Item`].
 impl Serialize for EncodedItem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)

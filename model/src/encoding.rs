@@ -1,8 +1,8 @@
 //! The compact encoding of items and attribute values, for storage and the log.
 //!
-//! Every encoding begins with a version byte. That of an item continues with the item's size, so
-//! that it need not be computed again. `docs/formats/items.md` draws the layout. Ordered key bytes
-//! are elsewhere: see `key` and `number`.
+//! Every encoding begins with a version byte. The encoding of an item continues with the item's
+//! size, so that the size need not be computed again. `docs/formats/items.md` draws the layout.
+//! Ordered key bytes are elsewhere: see `key` and `number`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,8 @@ pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
 const VALUE_VERSION: u8 = 1;
 /// Length of an item's size, which follows the version, in little-endian order.
 const SIZE_BYTES: usize = size_of::<u32>();
-/// The deepest nesting that decoding follows: DynamoDB's limit, and the item itself.
+/// The deepest nesting that decoding follows: DynamoDB's limit, and two more levels, one of which
+/// is the item.
 pub(crate) const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
 
 /// The type byte before a value.
@@ -75,7 +76,7 @@ pub struct EncodingError {
 #[must_use]
 pub fn encode_item(item: &Item) -> Vec<u8> {
     let size = item.size();
-    // Values take slightly more bytes than DynamoDB counts.
+    // The encoding of a value takes slightly more bytes than DynamoDB counts for it.
     let mut out = Vec::with_capacity(size + 4 * item.len() + 12);
     begin_item(&mut out);
     put_members(&mut out, item);

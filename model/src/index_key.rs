@@ -1,5 +1,5 @@
-//! Keys of secondary indexes: up to four attributes for the partition key and up to four for the
-//! sort key, where a table has one of each.
+//! Keys of secondary indexes. Their partition key and their sort key have up to four attributes
+//! each, whereas those of a table have one each.
 //!
 //! The code that creates an index validates its attributes. Source: AWS, "Using global secondary
 //! indexes", multi-attribute keys.
@@ -97,7 +97,7 @@ impl IndexKeySchema {
         Ok(None)
     }
 
-    /// Returns whether all values of this key in an item's stored form are surely valid; missing
+    /// Returns whether all values of this key in an item's stored form are certainly valid. Missing
     /// values are allowed.
     ///
     /// # Errors
@@ -182,8 +182,8 @@ impl<'a> StoredIndexKey<'a> {
         Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
     }
 
-    /// Returns whether neither part of the key can be too long: ordered bytes are at least as many
-    /// as DynamoDB counts.
+    /// Returns whether neither the partition key nor the sort key can be too long. Ordered bytes
+    /// are at least as many as DynamoDB counts, so they are an upper bound.
     fn is_surely_short(&self) -> bool {
         let bytes = |values: &[StoredKeyValue<'_>]| -> usize {
             values.iter().map(|value| value.ordered.len()).sum()
@@ -308,8 +308,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(5000))]
 
-        /// Goal: an item's stored form has the same key as the item, and an item with an invalid
-        /// value is never reported as surely valid.
+        /// Goal: an item's stored form has the same key as the item. An item with an invalid value
+        /// is never reported as certainly valid.
         #[test]
         fn stored_items_have_the_same_key(
             members in prop::collection::btree_map("[a-e]", any_value(), 0..6),

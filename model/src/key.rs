@@ -97,7 +97,7 @@ pub struct PrimaryKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
-/// The reason why attributes are not a key; the texts are DynamoDB's own.
+/// The reason why attributes are not a key. The texts are DynamoDB's own.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// An item lacks a key attribute.
@@ -186,7 +186,8 @@ impl KeyValue {
     }
 
     /// Appends bytes whose unsigned order is the order of values of one type. Strings and binaries
-    /// are written without a terminator, so they must be last or have their length before them.
+    /// are written without a terminator, so their bytes must be the last ones or follow their
+    /// length.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
         match self {
             Self::S(text) => out.extend_from_slice(text.as_bytes()),
@@ -298,7 +299,8 @@ impl KeySchema {
         Ok(self.key_of_values(|_| values.next().flatten()))
     }
 
-    /// Builds the key from values: requests that of the partition key, then that of the sort key.
+    /// Builds the key from the results of `value_of`. Calls it first for the partition key, then
+    /// for the sort key.
     fn key_of_values(
         &self,
         mut value_of: impl FnMut(&str) -> Option<AttributeValue>,
@@ -392,9 +394,9 @@ impl Token {
         Self(xxhash_rust::xxh3::xxh3_64(bytes))
     }
 
-    /// Returns the token of a partition key of several values. For a single value, it is that of
-    /// the value; otherwise it is the same hash of all values, each prefixed by its length in four
-    /// bytes. This never changes either.
+    /// Returns the token of a partition key of several values. A single value has the same token as
+    /// in [`Token::of`]. The token of several values is the same hash of all values, each prefixed
+    /// by its length in four bytes. This function never changes either.
     #[must_use]
     pub fn of_parts(parts: &[KeyValue]) -> Self {
         let ordered = |part: &KeyValue| {
@@ -415,7 +417,7 @@ impl Token {
             if is_only_one {
                 return Self::of_ordered(part);
             }
-            // A key value has at most 2,048 bytes.
+            // A key value has at most 2,048 bytes, so its length always fits.
             let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend_from_slice(part);

@@ -109,8 +109,8 @@ impl Number {
         self.to_i128().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// Returns the value times `10^scale` as an integer, if that is exact and fits: the unscaled
-    /// value of a `decimal(38, scale)`.
+    /// Returns the value times `10^scale` as an integer if the result is exact and fits. This is
+    /// the unscaled value of a `decimal(38, scale)`.
     #[must_use]
     pub fn to_scaled_i128(&self, scale: u32) -> Option<i128> {
         let exponent = i32::from(self.exponent) + i32::try_from(scale).ok()?;
@@ -123,10 +123,10 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// Returns the size in an item in bytes: one, one for two significant digits on each side of
-    /// the decimal point, and one for a minus sign. AWS's page ("DynamoDB item sizes and formats")
-    /// does not distinguish the sides, but DynamoDB does, as items at the limit of 400 KB show:
-    /// `15` has two bytes and `1.5` has three.
+    /// Returns the size in an item in bytes: one byte, one byte for every two significant digits on
+    /// each side of the decimal point, and one byte for a minus sign. AWS's page ("DynamoDB item
+    /// sizes and formats") does not distinguish the two sides, but DynamoDB does, as items at the
+    /// limit of 400 KB show: `15` has two bytes and `1.5` has three.
     #[must_use]
     pub fn size(&self) -> usize {
         if self.is_zero() {
@@ -164,8 +164,8 @@ impl Number {
         if self.negative == other.negative && self.sum_overflows(&other) {
             return Err(NumberError::Overflow);
         }
-        // The aligned operand has more than 38 digits only if the sum has, too: its last digits are
-        // zeros, and the other operand's last digit is not.
+        // The aligned operand has more than 38 digits only if the sum also has: the last digits of
+        // that operand are zeros, and the last digit of the other operand is not.
         let shift =
             u32::try_from(i32::from(high.exponent) - i32::from(low.exponent)).unwrap_or(u32::MAX);
         let aligned = 10u128
@@ -183,15 +183,16 @@ impl Number {
         }
     }
 
-    /// Returns whether the sum of two numbers of one sign is 1E+126 or more, whatever its digits.
-    /// DynamoDB checks the magnitude before the precision.
+    /// Returns whether the sum of two numbers of one sign is 1E+126 or more. DynamoDB checks the
+    /// magnitude before the precision, so the digits of the sum do not matter.
     fn sum_overflows(&self, other: &Self) -> bool {
         let order = self.compare_magnitude(other);
         let (high, low) = if order.is_ge() { (self, other) } else { (other, self) };
         if high.first_exponent() < NUMBER_EXPONENT_MAX {
             return false;
         }
-        // Both as multiples of 1E+88, so that 1E+126 is 10^38; the truncated digits cannot carry.
+        // Both numbers become multiples of 1E+88, so that 1E+126 is 10^38. The truncated digits
+        // cannot cause a carry.
         let scaled = |n: &Self| {
             let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(n.coefficient));
             let digits = n.coefficient * 10u128.pow(u32::try_from(missing).unwrap_or(0));
@@ -234,7 +235,8 @@ impl Number {
         out.push(if self.negative { CLASS_NEGATIVE } else { CLASS_POSITIVE });
         let exponent = u16::try_from(self.first_exponent() + EXPONENT_BIAS).unwrap_or(0);
         out.extend_from_slice(&exponent.to_be_bytes());
-        // Left-aligned, so that pairs of digits compare like the digits; the last pair is not 0.
+        // The digits are left-aligned, so that pairs of digits compare like the digits. The last
+        // pair is not 0.
         let digits = digit_count(self.coefficient);
         let mut rest = if digits % 2 == 1 { self.coefficient * 10 } else { self.coefficient };
         let pairs = out.len();
@@ -307,8 +309,8 @@ fn check_exponent(first: i32) -> Result<(), NumberError> {
     Ok(())
 }
 
-/// Returns the quotient and the remainder. Nearly all numbers fit into 64 bits, for which the CPU
-/// has a division instruction.
+/// Returns the quotient and the remainder. Nearly all numbers fit into 64 bits, and the CPU has an
+/// instruction for such a division.
 fn divide(value: u128, divisor: u8) -> (u128, u8) {
     let (quotient, remainder) = match u64::try_from(value) {
         Ok(small) => {

@@ -278,8 +278,8 @@ impl StreamRecord<EncodedItem> {
     /// When an image is damaged. The appended text is then not valid JSON.
     pub fn write_streams_json(&self, out: &mut String, region: &str) -> Result<(), EncodingError> {
         use std::fmt::Write as _;
-        // Piece by piece: formatting takes several times as long, and a page has a thousand
-        // records.
+        // Each part is appended by itself, because `write!` takes several times as long, and a page
+        // has a thousand records.
         out.push_str("{\"eventID\":\"");
         out.push_str(&self.event_id);
         out.push_str("\",\"eventName\":\"");

@@ -12,7 +12,7 @@ use crate::syntax::{Call, Node, Step, Steps, UpdateSyntax};
 /// The largest list index, inclusive, as measured on the service (September 2026).
 const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 
-/// The places of a function, with its number of operands.
+/// A place in which a function is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// As a condition by itself.
@@ -49,8 +49,8 @@ pub(crate) fn unknown_function(kind: ExpressionKind, name: &str) -> ExpressionEr
     kind.invalid(format_args!("Invalid function name; function: {name}"))
 }
 
-/// Returns the refusal of an expression with too many operators. The service stops counting at the first
-/// one beyond the maximum, so the text always has the same number.
+/// Returns the refusal of an expression with too many operators. The service stops counting at the
+/// first operator beyond the maximum, so the text always has the same number.
 pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     kind.invalid(format_args!(
         "The expression contains too many operators; operator count: {}",
@@ -58,7 +58,7 @@ pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     ))
 }
 
-/// Checks the number of operands of a function. This check needs the placeholders.
+/// Checks the number of operands of a function. The check runs while placeholders are resolved.
 pub(crate) fn check_operand_count(
     kind: ExpressionKind,
     call: &Call<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn check_projection(paths: &[Steps<'_>]) -> Result<(), ExpressionErro
     paths.iter().try_for_each(|path| checker.visit_path(path))
 }
 
-/// Checks an update. The check that each section occurs only once comes last.
+/// Checks an update. The last check is that each section occurs only once.
 pub(crate) fn check_update(update: &UpdateSyntax<'_>) -> Result<(), ExpressionError> {
     let kind = ExpressionKind::Update;
     let mut checker = Checker { kind, operators: 0 };

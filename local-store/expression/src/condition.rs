@@ -30,8 +30,8 @@ pub struct Condition {
     test: Arc<Test>,
 }
 
-/// Values of a condition with their positions in it: see [`Condition::values_beside`]. The default has
-/// none.
+/// Some values of a condition, with their positions in it: see [`Condition::values_beside`]. The
+/// default has no values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OtherValues(Vec<(ValueIndex, SharedValue)>);
 
@@ -63,8 +63,8 @@ impl Condition {
         Evaluation { values: &self.values, item }.holds(&self.test)
     }
 
-    /// Returns the values in which this condition differs from `other`; `None` if the two differ in more
-    /// than values.
+    /// Returns the values in which this condition differs from `other`. Returns `None` if the two
+    /// also differ in something else.
     #[must_use]
     pub fn values_beside(&self, other: &Self) -> Option<OtherValues> {
         let is_same = Arc::ptr_eq(&self.test, &other.test) || self.test == other.test;
@@ -84,7 +84,7 @@ impl Condition {
         others.0.iter().map(|(at, _)| at.of(&self.values).size()).sum()
     }
 
-    /// Returns this condition with other values.
+    /// Returns this condition with some of its values replaced.
     #[must_use]
     pub fn with_values(&self, others: OtherValues) -> Self {
         let mut condition = self.clone();

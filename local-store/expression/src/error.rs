@@ -13,7 +13,7 @@ use thiserror::Error;
 #[error("{text}")]
 pub struct ExpressionError {
     text: String,
-    /// The size of something that is too large; otherwise empty.
+    /// The size of the text or value that is too large; empty for all other errors.
     size: String,
 }
 
@@ -22,9 +22,10 @@ impl ExpressionError {
         Self { text: text.into(), size: String::new() }
     }
 
-    /// Returns the message with the size of what is too large. DynamoDB used to report the size
-    /// everywhere. It still does for an expression in the filter of a `Scan` and in conditions of
-    /// transactions, and for the placeholder of a value in all requests except a `Scan`.
+    /// Returns the message with the size of what is too large. DynamoDB used to report the size in
+    /// every message. It still does so in two cases: for an expression, in the filter of a `Scan`
+    /// and in conditions of transactions; for the placeholder of a value, in all requests except a
+    /// `Scan`.
     #[must_use]
     pub fn with_size(&self) -> String {
         format!("{}{}", self.text, self.size)

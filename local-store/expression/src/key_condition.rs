@@ -116,9 +116,9 @@ impl Range {
     }
 }
 
-/// A key condition expression with checked names, values and operands. The check that it consists of key
-/// conditions comes later, because the service reports that after all errors of the request's other
-/// expressions.
+/// A key condition expression with checked names, values and operands. It is checked later whether
+/// the expression consists of key conditions, because the service reports that error after all
+/// errors of the request's other expressions.
 #[derive(Debug)]
 pub struct ParsedKeyExpression<'text>(Node<'text>);
 
@@ -203,8 +203,8 @@ impl KeyExpression {
         Ok(KeyCondition { partition, sort: sort.transpose()? })
     }
 
-    /// Checks against a key schema what the service checks before it reads a whole starting key: there
-    /// is a condition on the partition key, and there are not too many conditions.
+    /// Checks two rules that the service checks before it reads a whole starting key: there is a
+    /// condition on the partition key, and there are not too many conditions.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its text.
@@ -218,9 +218,9 @@ impl KeyExpression {
         }
     }
 
-    /// Checks the conditions against the key schema of an index. Every attribute of the partition key
-    /// must be equal to a value. So must every attribute of the sort key before the last one that has a
-    /// condition.
+    /// Checks the conditions against the key schema of an index. Every attribute of the partition
+    /// key must be equal to a value. Every attribute of the sort key before the last one with a
+    /// condition must also be equal to a value.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its text.
@@ -473,8 +473,8 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                // Only for this problem was it recorded that the service repeats the name of the
-                // parameter.
+                // In the recorded answers, the service repeats the name of the parameter only for
+                // this problem.
                 let problem = invalid_condition("Multiple attribute names used in one condition");
                 return Err(KIND.invalid(problem));
             }

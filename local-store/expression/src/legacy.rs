@@ -1,8 +1,8 @@
-//! Conditions, updates, key conditions and projections from the legacy parameters. They become the same
-//! values as expressions do.
+//! Conditions, updates, key conditions and projections from the legacy parameters. They are
+//! converted to the same types as expressions.
 //!
-//! The server checks which parameters are allowed, because it knows the texts. A name here is always
-//! that of a top-level attribute, whatever characters it contains.
+//! The server checks which parameters are allowed, because it has their error texts. A name here is
+//! always the whole name of a top-level attribute, even if it contains dots or brackets.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ pub enum LegacyOperator {
     Between,
 }
 
-/// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. A condition whose number
-/// of values does not fit its operator never holds.
+/// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. If the number of
+/// values does not fit the operator, the condition never holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LegacyCondition {
     /// The name of the attribute.
@@ -88,7 +88,8 @@ impl Values {
 }
 
 impl Condition {
-    /// Creates the condition that all of `conditions` hold, or with `any` that at least one does.
+    /// Creates a condition that holds if all of `conditions` hold. With `any`, it holds if at least
+    /// one of them does.
     #[must_use]
     pub fn of_legacy(conditions: Vec<LegacyCondition>, any: bool) -> Self {
         let mut values = Values::default();
@@ -102,7 +103,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
     let path = Path::new(condition.attribute, Vec::new());
     let operand = Operand::Path(path.clone());
     let mut kept = condition.values.into_iter().map(|value| Operand::Value(values.keep(value)));
-    // A disjunction without members is never true.
+    // A disjunction without members never holds.
     let never = Test::Or(Vec::new());
     let compare = |comparator: Comparator, value: Option<Operand>| match value {
         Some(right) => Test::Compare { comparator, left: Operand::Path(path.clone()), right },
@@ -120,7 +121,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
         LegacyOperator::Contains => {
             kept.next().map_or(never, |part| Test::Contains { operand, part })
         }
-        // Neither this condition nor its opposite holds for a missing attribute.
+        // For a missing attribute, neither `CONTAINS` nor `NOT_CONTAINS` holds.
         LegacyOperator::NotContains => kept.next().map_or(never, |part| {
             let contains = Test::Contains { operand, part };
             Test::And(vec![Test::AttributeExists(path), Test::Not(Box::new(contains))])

@@ -109,8 +109,8 @@ impl<'a> Parser<'a> {
         Ok(self.slice(token.start, token.end))
     }
 
-    /// Returns the error that the next token does not fit the grammar. `near` covers the tokens before
-    /// and after it too.
+    /// Returns the error that the next token does not fit the grammar. Its `near` text also
+    /// contains the tokens before and after that token.
     fn syntax_error(&self) -> ExpressionError {
         let token = self.token(self.position);
         let before = self.position.checked_sub(1).map_or(token, |before| self.token(before));
@@ -127,8 +127,8 @@ impl<'a> Parser<'a> {
         self.kind.invalid("The expression has redundant parentheses;")
     }
 
-    /// Enters parentheses or arguments. The caller has not read their contents, so an error must follow
-    /// from the text before them.
+    /// Enters parentheses or arguments. Their contents are not parsed yet, so an error depends only
+    /// on the text before them.
     fn descend(&mut self, function: Option<&str>) -> Parsed<()> {
         self.nesting += 1;
         if self.nesting <= NESTING_MAX {
@@ -142,8 +142,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Parses `OR` of `AND`s of possibly negated comparisons. In parentheses (`grouped`), a lone operand
-    /// is allowed too.
+    /// Parses `OR` of `AND`s of possibly negated comparisons. In parentheses (`grouped`), a single
+    /// operand is also allowed.
     fn condition(&mut self, grouped: bool) -> Parsed<Node<'a>> {
         let mut alternatives = Vec::new();
         loop {
@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// Parses parentheses around what `inner` parses.
+    /// Parses parentheses. `inner` parses their contents.
     fn group(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<Node<'a>>) -> Parsed<Node<'a>> {
         self.expect(TokenKind::Open)?;
         self.descend(None)?;
@@ -306,7 +306,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Joins a list of members; a single member stays alone.
+/// Joins members into one node. A single member is returned unchanged.
 fn joined<'a>(
     mut members: Vec<Node<'a>>,
     join: impl FnOnce(Vec<Node<'a>>) -> Node<'a>,

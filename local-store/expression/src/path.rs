@@ -55,8 +55,8 @@ impl Path {
         self.below.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// Returns the map or list that contains the last step; `None` for a top-level path, or if the item
-    /// has no such value.
+    /// Returns the map or list in which the last step is looked up; `None` for a top-level path, or
+    /// if the item has no such value.
     pub(crate) fn find_parent<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         let (_, above) = self.below.split_last()?;
         above.iter().try_fold(item.get(&self.root)?, step)
@@ -130,8 +130,8 @@ fn clash(one: &Path, two: &Path) -> Option<Clash> {
     Some(Clash::Overlap)
 }
 
-/// Checks that no path leads to or into another one (overlap), and that no two paths use one value as a
-/// map and as a list (conflict). An overlap is reported before any conflict.
+/// Checks that no path leads to or into another one (an overlap), and that no two paths use one
+/// value both as a map and as a list (a conflict). Reports an overlap before any conflict.
 pub(crate) fn check_distinct(kind: ExpressionKind, paths: &[&Path]) -> Result<(), ExpressionError> {
     let mut conflict = None;
     for (position, two) in paths.iter().enumerate() {

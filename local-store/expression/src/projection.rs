@@ -50,7 +50,7 @@ pub fn parse_projection(
 }
 
 impl Projection {
-    /// Selects the values at `paths`, none of which leads to or into another.
+    /// Selects the values at `paths`. No path may lead to or into another one.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {
@@ -59,7 +59,8 @@ impl Projection {
         Self { roots, columns: Vec::new() }
     }
 
-    /// Selects each value under a name of its own. Of two values with one name the last is kept.
+    /// Selects each value under a name of its own. If two values have the same name, the last one
+    /// is kept.
     pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
         Self { roots: BTreeMap::new(), columns }
     }
@@ -70,8 +71,8 @@ impl Projection {
         self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
-    /// Returns the names of the top-level attributes that are selected only partly, without those of
-    /// columns.
+    /// Returns the names of the top-level attributes that are selected only partly. Columns are not
+    /// included.
     pub fn entered_roots(&self) -> impl Iterator<Item = &str> {
         let is_part = |selection: &Selection| !matches!(selection, Selection::Whole);
         let of_roots = self.roots.iter().filter(move |(_, selection)| is_part(selection));
@@ -124,7 +125,7 @@ fn select<K: Ord>(selections: &mut BTreeMap<K, Selection>, key: K, below: &[Path
         (Selection::Elements(elements), PathElement::Index(index)) => {
             select(elements, *index, rest);
         }
-        // Distinct paths neither cover each other nor use one value in two ways.
+        // Impossible: distinct paths neither cover each other nor use one value in two ways.
         (Selection::Whole | Selection::Members(_) | Selection::Elements(_), _) => {}
     }
 }

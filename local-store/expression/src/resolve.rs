@@ -121,7 +121,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
         Ok(Path::new(root, below))
     }
 
-    /// Returns the test of a condition. The earlier passes have refused what is not a condition.
+    /// Returns the test of a condition. The earlier passes have refused nodes that are not
+    /// conditions.
     pub(crate) fn test(&mut self, node: &Node<'text>) -> Resolved<Test> {
         match node {
             Node::And(members) => Ok(Test::And(self.tests(members)?)),
@@ -345,7 +346,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// Checks that the first operand is not the same path as another one.
+    /// Checks that no other operand is the same path as the first one.
     fn check_distinct<'a>(
         &self,
         operator: &str,

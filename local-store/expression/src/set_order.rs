@@ -4,7 +4,7 @@
 /// The initial number of buckets of a set. Three of four may be full.
 const BUCKETS_MIN: usize = 16;
 
-/// Returns the names without duplicates, in that order.
+/// Returns the names without duplicates, in the iteration order of a `HashSet`.
 #[must_use]
 pub fn in_set_order<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let mut distinct: Vec<&str> = Vec::new();

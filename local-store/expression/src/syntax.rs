@@ -34,7 +34,7 @@ pub(crate) enum Node<'a> {
     And(Vec<Node<'a>>),
     /// At least two members.
     Or(Vec<Node<'a>>),
-    /// `NOT`, `times` in a row.
+    /// `NOT`, repeated `times` times.
     Not {
         times: usize,
         inner: Box<Node<'a>>,

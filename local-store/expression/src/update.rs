@@ -17,9 +17,9 @@ use crate::path::{Path, PathElement};
 use crate::projection::Projection;
 use crate::value_table::ValueIndex;
 
-/// An update with resolved names and values, ready to be stored and applied. The default is the update
-/// of a request without an update expression, which changes nothing. Copies share the contents, so that
-/// many writes of one statement hold them once.
+/// An update with resolved names and values, ready to be stored and applied. The default is the
+/// update of a request without an update expression, which changes nothing. Copies share the
+/// contents, so that the contents exist once for all writes of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Update(Arc<Changes>);
 
@@ -28,7 +28,7 @@ pub struct Update(Arc<Changes>);
 struct Changes {
     values: Vec<AttributeValue>,
     actions: Vec<Action>,
-    /// Whether it came as `AttributeUpdates`, which has other error texts.
+    /// Whether the update came as `AttributeUpdates`, which has other error texts.
     is_legacy: bool,
 }
 
@@ -132,8 +132,8 @@ impl Update {
         self.apply_to(item, true).map_err(|error| self.in_its_words(error))
     }
 
-    /// Returns the item that the update creates from its key attributes. The only difference to
-    /// [`Update::apply`]: as on the service, `REMOVE` of a nested path is no error.
+    /// Returns the item that the update creates from its key attributes. Differs from
+    /// [`Update::apply`] only in `REMOVE` of a nested path, which is no error, as on the service.
     ///
     /// # Errors
     /// See [`Update::apply`].
@@ -148,14 +148,14 @@ impl Update {
         }
     }
 
-    /// Returns whether the other update is equal.
+    /// Returns whether both updates are equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self == other
     }
 
-    /// Returns whether the update creates an item that does not exist. An update that only removes does
-    /// not. An update without actions creates an item that has only its key.
+    /// Returns whether the update creates an item that does not exist. An update that only removes
+    /// attributes creates no item. An update without actions creates an item that has only its key.
     #[must_use]
     pub fn creates_item(&self) -> bool {
         let creates = |action: &Action| matches!(action, Action::Set { .. } | Action::Add { .. });
@@ -220,7 +220,8 @@ impl Update {
                     writes.push(Write::Put(path, value));
                 }
                 Ok(write) => writes.push(write),
-                // Reported at once, as during the count: it precedes later errors.
+                // This error is returned at once, because it takes precedence over the errors of
+                // later actions.
                 Err(UpdateError::TooLarge) => return Err(UpdateError::TooLarge),
                 Err(error) if precedence(&error) == 0 => return Err(error),
                 Err(error) => failure = more_urgent(failure, error),
@@ -311,8 +312,8 @@ impl Update {
     }
 }
 
-/// The value of an operand. Nothing is copied before the size of the whole is known to be permitted:
-/// statements nest `list_append` hundreds of times, and each may double its input.
+/// The value of an operand. Nothing is copied before the total size is known to be permitted,
+/// because statements nest `list_append` hundreds of times, and each call may double its input.
 enum Found<'a> {
     Value(&'a AttributeValue),
     /// The lists that are concatenated, in order, and the total size.
@@ -446,9 +447,9 @@ fn without(
     }
 }
 
-/// Applies all writes to a copy of the item. Replacements come first, then elements beyond the ends of
-/// lists in the order of their indexes, then removals from the end of each list. So every index is a
-/// position in the old list.
+/// Applies all writes to a copy of the item. Replacements come first, then elements beyond the ends
+/// of lists in the order of their indexes, then removals from the end of each list. In this order,
+/// every index is a position in the old list.
 fn perform(writes: Vec<Write<'_>>, item: &Item) -> Item {
     let mut result = item.clone();
     let mut appended = Vec::new();

@@ -1,9 +1,9 @@
-//! The charge of an update expression: the bytes that the service counts for the statement itself, and
-//! limits together with the size of the item.
+//! The charge of an update expression: the bytes that the service counts for the expression itself.
+//! The service limits the sum of the charge and the size of the item.
 //!
 //! Source: the service's answers in us-east-1 and most other Regions, as a public conformance suite
-//! recorded them in October 2026, to the byte. AWS does not document the charge. It does not apply to
-//! `AttributeUpdates`, PartiQL and transactions.
+//! recorded them in October 2026, to the byte. AWS does not document the charge.
+//! `AttributeUpdates`, PartiQL and transactions are not charged.
 
 use model::AttributeValue;
 

@@ -17,8 +17,8 @@ impl ValueIndex {
         Self(u16::try_from(position).unwrap_or(u16::MAX))
     }
 
-    /// Returns the value. Only a damaged log entry can lack it; the result is null then, so that
-    /// evaluation never fails.
+    /// Returns the value. If a damaged log entry lacks it, returns null, so that evaluation never
+    /// fails.
     pub(crate) fn of<V: Borrow<AttributeValue>>(self, values: &[V]) -> &AttributeValue {
         values.get(usize::from(self.0)).map_or(&AttributeValue::Null, Borrow::borrow)
     }

@@ -8,13 +8,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use locks::Mutex;
 use model::EpochMillis;
 
-/// The largest clock skew in milliseconds. A clock that is behind by at most this waits until the
-/// wall clock has caught up. A larger difference means that an operator advanced the store's clock.
-/// Synchronised clocks differ by less, and operators advance by more.
+/// The largest clock skew in milliseconds. If other nodes are ahead by at most this much, the clock
+/// stands still until its wall clock has caught up. If they are ahead by more, an operator advanced
+/// a clock: operators advance by more than this, and synchronised clocks differ by less.
 const SKEW_MAX: u64 = 10_000;
 
-/// Difference from the wall clock, in milliseconds, from which a clock counts as moved: what a
-/// header with whole seconds can show.
+/// Difference from the wall clock, in milliseconds, from which the clock counts as moved. A header
+/// with whole seconds cannot show a smaller difference.
 const MOVED_MIN: u64 = 1_000;
 
 /// A source of wall time.
@@ -27,7 +27,7 @@ type ElapsedSource = Box<dyn Fn() -> u64 + Send + Sync>;
 pub struct Clock {
     state: Mutex<State>,
     wall_clock: TimeSource,
-    /// The monotonic source to compare the wall clock with, if that may be set.
+    /// The monotonic source to compare the wall clock with. `None` if the wall clock is never set.
     elapsed: Option<ElapsedSource>,
 }
 
@@ -35,9 +35,9 @@ pub struct Clock {
 struct State {
     /// How far the operator moved the clock from the wall clock, in milliseconds.
     offset: i128,
-    /// Milliseconds added to the wall clock plus offset, so that the clock never falls behind other
-    /// nodes or its own time before a restart. If this wall clock is slow, setting it reduces the
-    /// value.
+    /// Milliseconds that are added to the wall clock plus `offset`, so that the clock never falls
+    /// behind other nodes or its own time before a restart. If this wall clock is slow and is set
+    /// forward, the value shrinks.
     learned: i128,
     /// The wall clock and the elapsed time at the last check.
     last: Option<(EpochMillis, u64)>,
@@ -50,8 +50,9 @@ struct State {
 }
 
 impl Clock {
-    /// Creates a running clock that shows at least `earliest`: the last time of the store before it
-    /// was stopped, which is ahead of the wall clock if the clock had been advanced.
+    /// Creates a running clock that shows at least `earliest`, the last time of the store before it
+    /// was stopped. That time is ahead of the wall clock if an operator had advanced the store's
+    /// clock.
     #[must_use]
     pub fn starting_at(earliest: EpochMillis) -> Self {
         let start = Instant::now();
@@ -59,8 +60,8 @@ impl Clock {
         Self::with_sources(earliest, Box::new(wall_clock), Some(Box::new(elapsed)))
     }
 
-    /// Creates a clock like [`Clock::starting_at`] with another wall clock that is never set: that
-    /// of a simulation.
+    /// Creates a clock like [`Clock::starting_at`], but with another wall clock that is never set,
+    /// such as that of a simulation.
     #[must_use]
     pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
         Self::with_sources(earliest, wall_clock, None)
@@ -86,16 +87,17 @@ impl Clock {
 
     /// Makes the clock show at least `earliest`, a time that this or another node has shown before.
     ///
-    /// If that is slightly ahead, the clock stands still until the wall clock has caught up. So a
-    /// faulty clock has an effect only while it is faulty, and the errors of several clocks do not
-    /// add up. If it is far ahead, an operator advanced the clock, and this one continues from
-    /// there.
+    /// If `earliest` is slightly ahead, the clock stands still until the wall clock has caught up.
+    /// Therefore a faulty clock on another node has an effect only while it is faulty, and the
+    /// errors of several clocks do not add up. If `earliest` is far ahead, an operator advanced a
+    /// clock, and this clock continues from `earliest`.
     pub fn reach(&self, earliest: EpochMillis) {
         self.update(|state, wall| {
             if earliest <= state.now(wall) {
                 return;
             }
-            // Compared with this clock alone: otherwise many small steps would each count as skew.
+            // Compares with this clock's own time, without the small steps that it followed before.
+            // Otherwise an advance in many small steps would always look like skew.
             if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
                 state.continue_from(wall, earliest);
             } else if state.frozen_at.is_none() {
@@ -185,8 +187,8 @@ impl State {
         }
     }
 
-    /// Sets a running clock to the time of other nodes. Whether they were advanced or this wall
-    /// clock is behind is unknown yet.
+    /// Sets a running clock to the time of other nodes. It is not known yet whether an operator
+    /// advanced them or this wall clock is behind.
     fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
         if self.learned < 0 {
@@ -194,8 +196,8 @@ impl State {
         }
     }
 
-    /// Detects that the wall clock was set forward. Then it was behind before, which explains why
-    /// other nodes were ahead, so that difference is removed.
+    /// Detects that the wall clock was set forward. In that case it was behind, which explains why
+    /// other nodes were ahead, so the learned difference is reduced by the step.
     fn detect_correction(&mut self, wall: EpochMillis, elapsed: u64) {
         let before = self.last.replace((wall, elapsed));
         let Some((wall_before, elapsed_before)) = before else { return };
@@ -207,8 +209,9 @@ impl State {
         }
     }
 
-    /// Advances the clock. A clock that stands still because of skew stands still as long as
-    /// before: the skew is not an operator's change, and ends when the wall clock is corrected.
+    /// Advances the clock. If the clock stands still because of skew, it continues to stand still
+    /// for as long as before. The skew is not an operator's change, and ends when the wall clock is
+    /// corrected.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
         match self.frozen_at {
@@ -297,7 +300,7 @@ mod tests {
     fn an_advance_does_not_keep_a_wrong_wall_clock() {
         let (clock, wall) = with_wall(0, 4_600_000);
         assert_eq!(clock.now().0, 4_600_000);
-        // It was an hour ahead, and is corrected.
+        // The wall clock was an hour ahead, and is corrected now.
         *wall.lock() = 1_000_000;
         assert_eq!(clock.advance(5_000).0, 4_605_000);
         *wall.lock() = 4_601_000;
@@ -343,7 +346,8 @@ mod tests {
         );
     }
 
-    /// Goal: one node with a wrong wall clock for a while does not move the others permanently.
+    /// Goal: one node with a temporarily wrong wall clock does not move the other clocks
+    /// permanently.
     #[test]
     fn a_temporarily_wrong_wall_clock_has_no_lasting_effect() {
         let hour = 3_600_000;
@@ -356,7 +360,7 @@ mod tests {
         }
         assert_eq!(clock.now().0, 10 * hour + 25_000, "it runs with the others");
         assert_eq!(pass(1_000, hour as i64), 10 * hour + 26_000);
-        // An advance on another node is still followed.
+        // The clock still follows an advance of another node.
         clock.reach(EpochMillis(10 * hour + 26_000 + DAY));
         assert_eq!(pass(1_000, 0), 10 * hour + 27_000 + DAY);
     }

@@ -8,8 +8,8 @@ use storage::disk::Damage;
 /// because unacknowledged writes may or may not be on disk.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The handler of a failed node. The node stops alone if its disk is damaged and its peers can
-/// rebuild it, otherwise with its process.
+/// The handler of a failed node. If the node's disk is damaged and its peers can rebuild it, only
+/// the node stops. In any other case its process ends.
 #[derive(Clone)]
 pub struct FailureHandler {
     damage: Damage,
@@ -38,9 +38,9 @@ impl FailureHandler {
         }
     }
 
-    /// Reports a failure like [`FailureHandler::report`], and waits until the node stops. Until
-    /// then it applies nothing, but votes and keeps its log, so writes that its majority
-    /// acknowledges are safe.
+    /// Reports a failure like [`FailureHandler::report`], and waits until the node stops. Meanwhile
+    /// the node applies nothing, but it votes and keeps its log. Therefore the writes that a
+    /// majority with this node acknowledges are safe.
     pub(super) async fn report_and_wait(&self, reason: &str) {
         self.report(reason);
         if self.damage.is_survivable() {

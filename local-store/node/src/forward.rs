@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::Payload;
 
-/// The age in milliseconds from which a submission is rejected. Its client has timed out and may
-/// have retried it. While the retry's token is remembered, neither is applied twice, so the first
-/// attempt must not arrive later than that. A submission gets so old only if a node was paused or
-/// led without a majority, or if clocks differ by that much.
+/// The age in milliseconds from which a submission is rejected. The client of such a submission has
+/// timed out and may have retried. The retry's token prevents that both are applied, but only while
+/// it is remembered, so the first attempt must not arrive later. A submission gets so old only if a
+/// node was paused or led without a majority, or if clocks differ by that much.
 const AGE_MS_MAX: u64 = REQUEST_TOKEN_LIFE_MS / 2;
 
 /// Commands that a node was asked to propose.

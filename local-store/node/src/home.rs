@@ -32,8 +32,9 @@ pub trait StorageHome: Send + Sync + 'static {
     /// When it cannot be read, or is damaged.
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
-    /// Creates an empty storage beside the state and other staged ones, of which one may be
-    /// becoming the state. A storage that is not adopted is removed when its last user drops it.
+    /// Creates an empty storage beside the state and other staged storages, one of which may be
+    /// adopted at the same time. A storage that is not adopted is removed when its last user drops
+    /// it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -64,7 +65,7 @@ pub struct DirectoryHome {
 struct Storages {
     state: u64,
     last_begun: u64,
-    /// For each open storage, whether its directory is removed with its last user.
+    /// For each open storage, whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
 }
 
@@ -91,8 +92,8 @@ impl Storages {
 }
 
 impl DirectoryHome {
-    /// Creates a location in this directory, which is created if it does not exist. The caller has
-    /// its lock. The storage uses `cache`, and reports later damage to `damage`.
+    /// Creates a location in this directory, which is created if it does not exist. The caller
+    /// holds the directory's lock. The storage uses `cache`, and reports later damage to `damage`.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -135,7 +136,8 @@ impl DirectoryHome {
                 text.trim().parse().map_err(strange)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // The file is durable before the first storage is created.
+                // The first start writes the file durably before it creates a storage. If there is
+                // a storage but no file, the file was lost.
                 if let Some(found) = self.find_storages()?.first() {
                     let found = found.display();
                     return Err(damaged(format!(
@@ -170,8 +172,8 @@ impl DirectoryHome {
         self.find(|rest| rest.parse::<u64>().is_ok())
     }
 
-    /// Returns directories of storages whose creation was interrupted. They have another name until
-    /// they are complete, and contain no data.
+    /// Returns the directories of storages whose creation was interrupted. A directory has another
+    /// name until its storage is complete, so these contain no data.
     fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
         self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
     }
@@ -190,8 +192,9 @@ impl DirectoryHome {
         Ok(found)
     }
 
-    /// Removes every storage but the one with this number. That one was created first, so if it is
-    /// missing while another exists, the pointer is wrong and the other may be the state.
+    /// Removes every storage except the one with this number. Removes nothing if that storage is
+    /// missing although another one exists: the pointer is wrong then, and the other one may be the
+    /// state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
         self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
         let (kept, found) = (self.path(kept), self.find_storages()?);
@@ -229,7 +232,8 @@ impl StorageHome for DirectoryHome {
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
         staged.storage.persist()?;
         let mut storages = self.lock();
-        // A storage that may be the state is never removed, even if the pointer cannot be written.
+        // From now on, this storage may be the state after a restart. It is never removed, even if
+        // the pointer cannot be written.
         storages.set_temporary(staged.number, false);
         self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
         storages.set_temporary(storages.state, true);

@@ -2,17 +2,17 @@
 //! votes in the peers' logs.
 //!
 //! A strong read has to show every write that was acknowledged before it began, and everything that
-//! another strong read has shown. This node won an election of term *t* since it started, and has
-//! applied an entry of *t*. So its state contains everything that it and earlier leaders
-//! acknowledged. A later leader needs the votes of a majority. Each voter logs its vote before it
-//! sends it, and votes are never withdrawn. So while the last votes of a majority are for *t*,
-//! there is no later leader, and no acknowledged write is missing in this state. Followers may
-//! apply an entry before the leader, once it has announced that the entry is committed. Therefore a
+//! another strong read has shown. If this node won an election of term *t* since it started and has
+//! applied an entry of *t*, its state contains everything that it and earlier leaders acknowledged.
+//! A later leader needs the votes of a majority. Each voter logs its vote before it sends it, and
+//! votes are never withdrawn. Therefore, while the last votes of a majority are for *t*, there is
+//! no later leader, and this state has every acknowledged write. Followers may apply an entry
+//! before the leader does, once the leader has announced that the entry is committed. Therefore a
 //! read also waits until this node has applied those entries.
 //!
-//! The proof needs no clock and no message. During a joint membership change, two sets of voters
-//! count. In that case, between processes, and on followers, messages decide: see
-//! [`crate::reader`].
+//! The proof needs no clock and no message. It does not work during a joint membership change, in
+//! which two sets of voters count, nor between processes, nor on followers. In these cases messages
+//! decide: see [`crate::reader`].
 
 use openraft::Membership;
 use openraft::impls::EmptyNode;

@@ -19,11 +19,11 @@ use crate::types::{NodeId, TypeConfig};
 
 /// Interval at which a node checks whether its arc prevents the truncation of the log.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval between attempts of a damaged node to transfer leadership, and time-out of a peer's
-/// status.
+/// Interval between attempts of a damaged node to transfer leadership. It is also the time-out for
+/// a peer's status.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
-/// Size of the log's files in bytes beyond which it is truncated to what the state lacks, even if a
-/// peer is behind and then needs a snapshot.
+/// Size of the log's files in bytes beyond which the log is truncated to the entries that the state
+/// lacks. A peer that is behind then needs a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 
 /// The parts of a replica that its maintenance uses.
@@ -57,7 +57,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         tokio::select! {
             biased;
             changed = metrics.changed() => {
-                // A consensus that ends in another way reports a state, which is checked above.
+                // If the consensus ends without a panic, it reports a state, which is checked
+                // above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
                     return on_failure.report("the consensus panicked, which is a defect of this program");
                 }
@@ -75,8 +76,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                     tracing::debug!(%error, "a node stopped before its state was persisted");
                 }
             }
-            // An arc with few writes must not prevent the truncation of the common log. No other
-            // code counts the entries that the log had at the start.
+            // An arc with few writes must not prevent the truncation of the common log. This check
+            // also covers the entries that the log had at the start, which no other code counts.
             _ = log_check.tick() => {
                 if log.usage().1 > LOG_BYTES_KEPT
                     && log.is_held_by(*arc)
@@ -100,9 +101,9 @@ async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
 }
 
 impl Maintenance {
-    /// Transfers leadership from this node, if it leads, to the peer with a sound disk that has the
-    /// most entries. Without such a peer it continues to lead, so that its undamaged data can be
-    /// served.
+    /// Transfers leadership from this node, if it leads, to the peer with an undamaged disk that
+    /// has the most entries. Without such a peer it continues to lead, so that its undamaged data
+    /// can be served.
     async fn hand_over(&self) {
         let peers: Vec<(NodeId, Option<u64>)> = {
             let metrics = self.raft.metrics();
@@ -130,7 +131,7 @@ impl Maintenance {
         }
     }
 
-    /// Returns whether a peer responds and reports no damage of its disk.
+    /// Returns whether a peer responds and reports that its disk is undamaged.
     async fn is_sound(&self, peer: NodeId) -> bool {
         let request = Request::Status;
         let message = Envelope { from: self.id, to: peer, arc: self.arc, request };
@@ -139,14 +140,16 @@ impl Maintenance {
     }
 }
 
-/// Persists the state, and truncates the log beyond the limit on the number of entries if they or
-/// the log are large. Freed files are reused, whereas new files have to be filled with zeros first.
+/// Persists the state. Truncates the log even below the usual number of entries if the entries or
+/// the log are large, because freed files are reused, whereas new files have to be filled with
+/// zeros first.
 async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
     let Maintenance { raft, log, before_recent, .. } = maintenance;
     let (snapshot, matched) = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
-        // A peer that lacks truncated entries would need a snapshot, and another one after that.
+        // A peer still needs the entries that it has not acknowledged. Without them it would need a
+        // snapshot, and another one after that.
         let peers = metrics.replication.iter().flat_map(BTreeMap::values);
         let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
         (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))

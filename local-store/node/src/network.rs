@@ -22,7 +22,7 @@ use crate::ring::ArcId;
 use crate::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
 use crate::types::{NodeId, TypeConfig, Vote};
 
-/// Time for entries to become durable on another node: many slow syncs.
+/// Time-out for entries to become durable on another node; long enough for many slow syncs.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A factory of connections from one replica to its peers.
@@ -33,8 +33,8 @@ pub(super) struct Network {
     pub(super) transport: Arc<dyn Transport>,
     /// The number of the next snapshot transfer of this node.
     pub(super) transfers: Arc<AtomicU64>,
-    /// The last entry that this node has announced as committed: followers may show it before this
-    /// node does.
+    /// The last entry that this node has announced as committed. Followers may apply and show it
+    /// before this node does.
     pub(super) told: Arc<AtomicU64>,
     /// See [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
@@ -73,7 +73,8 @@ impl Connection {
         };
         let mut from = vec![0];
         for sequence in 0.. {
-            // Handled like a broken connection: this node still votes, and another one replaces it.
+            // Reports an unreadable state like a broken connection, so that this node continues to
+            // vote until it is replaced.
             let (pairs, next) =
                 read_part(&*view, &from).map_err(|error| unexpected(&error.to_string()))?;
             let last = next.is_none();

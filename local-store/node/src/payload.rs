@@ -1,9 +1,9 @@
 //! An encoded entry of the partition machine, as the consensus library passes it around.
 //!
 //! Copies share their bytes, also between the nodes of one process. While the entry is new, those
-//! nodes also share its decoded commands and its result. The proposer knows the commands; otherwise
-//! the first node that applies the entry decodes them, and computes the result. This module keeps
-//! both; `replica` decides whether a node uses them.
+//! nodes also share its decoded commands and its result. The proposer has the decoded commands
+//! already; in other processes the first node that applies the entry decodes them. That node also
+//! computes the result. This module keeps both; `replica` decides whether a node uses them.
 
 use std::fmt;
 use std::mem;
@@ -33,16 +33,18 @@ struct Shared {
     outcome: Option<Arc<Outcome>>,
 }
 
-/// The result of an entry is kept only if its bytes are at most this many times those that the
-/// entry counts, plus a constant: a put writes its item, a record with two images and some index
-/// entries. An update of a few bytes may write 400 KB and two images of it, thousands of times its
-/// own bytes, and the bound on new entries only covers what they count.
+/// The result of an entry is kept only if it has at most this many times the bytes that the entry
+/// counts, plus a constant. A put stays below this limit: it writes its item, a record with two
+/// images and some index entries. An update of a few bytes may exceed it: it may write 400 KB and a
+/// record with two such images. The memory of new entries is bounded only by the bytes that they
+/// count, so such a result is not kept.
 const OUTCOME_TIMES_MAX: usize = 8;
 const OUTCOME_BYTES_MORE: usize = 256 * 1024;
 
 /// The result of an entry, computed by one of the nodes that have it.
 pub(super) struct Outcome {
-    /// The group and position of the entry: equal states before it are equal after it.
+    /// The group and position of the entry. Nodes whose states were equal before the entry have
+    /// equal states after it, so they can share its result.
     pub(super) place: (ArcId, LogId),
     /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
@@ -51,8 +53,8 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the replies if they are needed, or none if not. `None` if they are needed and
-    /// unknown.
+    /// Returns the replies if `is_asked`, otherwise an empty list. Returns `None` if the replies
+    /// are needed but were taken already.
     pub(super) fn replies(&self, is_asked: bool) -> Option<Vec<Reply>> {
         if !is_asked {
             return Some(Vec::new());
@@ -68,7 +70,7 @@ enum Decoded {
     #[default]
     NotYet,
     Kept(Arc<Entry>),
-    /// The entry is not new any more; a late node decodes the bytes itself.
+    /// The entry is not new any more. A node that applies it late decodes the bytes itself.
     NoLonger,
 }
 
@@ -86,9 +88,9 @@ impl Payload {
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
-    /// Returns the bytes that the commands of the entry count, which bound the size of its kept
-    /// result: what they would take without delta encoding. At least the length of the bytes, at
-    /// most 4 GiB.
+    /// Returns the bytes that the commands of the entry count, which is their size without delta
+    /// encoding. They bound the size of the kept result. The value is at least the length of the
+    /// bytes, and at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
@@ -116,7 +118,7 @@ impl Payload {
         Ok(entry)
     }
 
-    /// Decodes the bytes themselves, whatever is kept.
+    /// Decodes the bytes again, even if the decoded commands are kept.
     ///
     /// # Errors
     /// When they are damaged or of an unknown version.
@@ -130,8 +132,8 @@ impl Payload {
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
     }
 
-    /// Keeps a result for nodes that share the entry, if the entry is new, no other node was
-    /// earlier, and the result is not much larger than the entry.
+    /// Keeps a result for other nodes that share the entry. Does nothing if the entry is not new
+    /// any more, if another node was earlier, or if the result is much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
@@ -150,7 +152,7 @@ impl Payload {
         let mut shared = self.lock();
         let old = Shared { decoded: Decoded::NoLonger, outcome: None };
         let before = mem::replace(&mut *shared, old);
-        // Freeing the memory happens outside the lock.
+        // The memory is freed after the lock is released.
         drop(shared);
         drop(before);
     }
@@ -189,7 +191,7 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// A visitor that takes over a byte buffer without a copy where the format permits it.
+/// A visitor that takes over a byte buffer without a copy if the format permits that.
 struct BytesVisitor;
 
 impl<'de> Visitor<'de> for BytesVisitor {
@@ -248,7 +250,7 @@ mod tests {
         let late = leader.decode().unwrap();
         assert!(!Arc::ptr_eq(&decoded, &late) && late.now == entry.now);
         assert!(!Arc::ptr_eq(&late, &leader.decode().unwrap()));
-        // No other reference exists.
+        // No other reference to the entry exists any more.
         assert_eq!((Arc::strong_count(&decoded), Arc::strong_count(&late)), (1, 1));
     }
 

@@ -1,8 +1,8 @@
 //! The reader: concurrent strong reads share one round of messages.
 //!
-//! A strong read has to know that no other node leads. The leader asks a majority (read index,
-//! Ongaro 2014, section 6.4) after the read began. Earlier responses do not count, so no clock has
-//! to be trusted, and a paused leader serves nothing stale.
+//! A strong read has to know that no other node leads. Therefore the leader asks a majority after
+//! the read began (read index, Ongaro 2014, section 6.4). Responses to earlier messages do not
+//! count, so no clock has to be trusted, and a paused leader serves no stale data.
 
 use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
@@ -43,7 +43,7 @@ impl Reader {
 
 async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
     let mut reads = Vec::new();
-    // A round answers only the reads that came before it began.
+    // A round answers only the reads that arrived before the round began.
     while waiting.recv_many(&mut reads, READS_MAX).await > 0 {
         let found = raft.get_read_log_id(ReadPolicy::ReadIndex).await;
         for read in reads.drain(..) {

@@ -1,10 +1,10 @@
 //! Receives a snapshot, part by part, into a storage beside the state.
 //!
 //! It handles one transfer at a time; a new one replaces it. A duplicate part is acknowledged
-//! again. A missing part ends the transfer, and the leader starts over. A late part belongs to
-//! another transfer, even if a restarted sender reuses transfer numbers: it then leads in a later
-//! term. A silent transfer times out, which closes its files: its sender may have died, and a new
-//! transfer may never begin.
+//! again. A missing part ends the transfer, and the leader starts over. A late part is never taken
+//! for a part of the current transfer: a restarted sender may reuse transfer numbers, but it leads
+//! in a later term. A transfer without new parts times out, which closes its files, because its
+//! sender may have died and no new transfer may begin.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -53,8 +53,8 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver. A sender waits for `part` and then starts over, so a transfer that was
-    /// silent for twice as long is abandoned.
+    /// Creates a receiver. A sender waits for `part` and then starts over, so a transfer without a
+    /// new part for twice as long is abandoned.
     pub(super) fn new(home: Arc<dyn StorageHome>, worker: Arc<dyn Worker>, part: Duration) -> Self {
         Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
     }
@@ -119,14 +119,14 @@ impl Receiver {
     }
 }
 
-/// Ends the transfer into the storage with this number after it was silent for too long.
+/// Ends the transfer into the storage with this number after it had no new part for too long.
 async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
     let mut until = Instant::now() + silence_max;
     loop {
         tokio::time::sleep_until(until).await;
         let Some(place) = place.upgrade() else { return };
         let mut incoming = place.lock().await;
-        // A new transfer has replaced it, or it is being installed.
+        // A new transfer has replaced this one, or this one is being installed.
         let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };

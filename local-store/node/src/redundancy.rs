@@ -1,9 +1,9 @@
 //! Checks whether a store can continue without a damaged node, which is to be set aside and
 //! rebuilt.
 //!
-//! Until then the node still votes and keeps the log. So of two damaged nodes one waits for the
-//! other, and no acknowledged write is lost. A leader with a sound disk has every acknowledged
-//! write, and the other nodes can be rebuilt from it.
+//! Until then the node still votes and keeps its log. Of two damaged nodes, one waits until the
+//! other is rebuilt, so that no acknowledged write is lost. A leader with an undamaged disk has
+//! every acknowledged write, and the other nodes can be rebuilt from it.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,10 @@ use crate::ring::ArcId;
 use crate::status::{Role, Status};
 use crate::types::{NodeId, slot_of};
 
-/// Compares the replicas of a damaged node with those of all others. Every arc needs a leader among
-/// the others with a sound disk and the newest term, whose voters are all nodes. Of several damaged
-/// nodes, one that no longer votes goes first, then the one in the lowest slot.
+/// Compares the replicas of a damaged node with those of all others. Another node must lead each
+/// arc. That leader must have an undamaged disk and the newest term, and its voters must be all
+/// nodes. If several nodes are damaged, one that no longer votes is set aside first, otherwise the
+/// one in the lowest slot.
 ///
 /// # Errors
 /// The condition that has to be met before the node can be set aside.
@@ -43,8 +44,8 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
         };
         let members: BTreeSet<NodeId> = of_arc().map(|status| status.node).chain([id]).collect();
         let voters: BTreeSet<NodeId> = leader.voters.iter().copied().collect();
-        // An identity that an earlier attempt assigned to this node is removed by the next
-        // membership change.
+        // An earlier attempt may have left a new identity of this node as a learner. It is no
+        // obstacle, because the next membership change removes it.
         let mut learners = leader.learners.iter().map(|learner| slot_of(*learner));
         if voters != members || learners.any(|slot| slot != slot_of(id)) {
             return Err(format!(
@@ -75,7 +76,7 @@ mod tests {
         vec![of_arc(0), of_arc(1)]
     }
 
-    /// Returns the replicas of nodes 2, which leads both arcs, and 3, a follower; node 1 is
+    /// Returns the replicas of node 2, which leads both arcs, and of node 3, a follower. Node 1 is
     /// damaged.
     fn others() -> Vec<Status> {
         let of_arc = |arc| [status(2, arc, Role::Leader), status(3, arc, Role::Follower)];

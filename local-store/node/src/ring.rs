@@ -13,9 +13,8 @@ pub type NodeId = u64;
 /// Number of replicas of an arc, if there are that many nodes.
 pub const REPLICAS: usize = 3;
 
-/// Returns the nodes with a replica of an arc. The arcs end at the positions of the nodes, in
-/// order. An arc is held by the node at its end, which is first, and the following ones: at most
-/// [`REPLICAS`].
+/// Returns the nodes with a replica of an arc: the node at the arc's end, and the nodes after it,
+/// at most [`REPLICAS`]. Each arc ends at the position of a node, in the order of `nodes`.
 #[must_use]
 pub fn holders(arc: ArcId, nodes: &[NodeId]) -> Vec<NodeId> {
     let first = usize::try_from(arc.0).unwrap_or(0) % nodes.len().max(1);

@@ -5,8 +5,8 @@ use std::sync::MutexGuard;
 use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The verified part of a replica: its state, and with the first arc the log of its node. Stored
-/// beside the state, so that a pass continues after a restart.
+/// The progress of verifying a replica: its state and, for the first arc, the log of its node. It
+/// is stored beside the state, so that a pass continues after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Complete passes since the replica was created.
@@ -17,7 +17,7 @@ pub struct Progress {
     pub begun_ms: Option<u64>,
     /// Bytes verified by the current pass, or the last one.
     pub verified_bytes: u64,
-    /// Total bytes when it began.
+    /// Total bytes of the files when that pass began.
     pub all_bytes: u64,
 }
 

@@ -75,8 +75,8 @@ pub struct Status {
     pub log_bytes: u64,
     /// Syncs of the node's log since it started.
     pub log_syncs: u64,
-    /// Whether the node's disk is damaged: it is set aside and rebuilt once its peers can continue
-    /// without it. Until then it does not lead if another node can.
+    /// Whether the node's disk is damaged. The node is set aside and rebuilt once its peers can
+    /// continue without it. Until then it does not lead if another node can.
     pub is_damaged: bool,
     /// The progress of the verification of its files.
     pub scrub: Progress,
@@ -151,8 +151,8 @@ impl Status {
     }
 }
 
-/// Returns the silence of a leader. Before the first response after its election, only its own time
-/// counts.
+/// Returns how long a leader of several nodes has had no response from a majority. Until the first
+/// response after its election, its own time counts.
 fn silent_ms(node: NodeId, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
     let is_one_of_several = metrics.membership_config.membership().voter_ids().count() > 1;
     let own = || *metrics.heartbeat.as_ref()?.get(&node)?;

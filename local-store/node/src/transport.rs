@@ -45,7 +45,7 @@ pub enum Request {
     Append(AppendEntriesRequest<TypeConfig>),
     /// Raft: a candidate asks for a vote.
     Vote(VoteRequest<TypeConfig>),
-    /// Raft: would this node give a vote?
+    /// Raft: asks whether this node would vote for the candidate.
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
@@ -95,7 +95,7 @@ pub enum Response {
         /// The replies, encoded by [`crate::forward::encode_replies`].
         replies: Payload,
     },
-    /// To [`Request::ReadIndex`]: a read that sees this log index sees every write that was
+    /// To [`Request::ReadIndex`]: a read that has applied this log index sees every write that was
     /// acknowledged before the request was sent.
     ReadIndex {
         /// The log index.
@@ -134,8 +134,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends a message and waits for its response, at most for `timeout`.
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>>;
 
-    /// Returns the last vote that another node has logged, as of now; `None` if that needs a
-    /// message.
+    /// Returns the last vote that another node has logged, as of now. Returns `None` if only a
+    /// message could find it out.
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
     }

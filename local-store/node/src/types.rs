@@ -31,8 +31,8 @@ pub fn node_id(slot: u64, incarnation: u64) -> NodeId {
     incarnation << 8 | slot_of(slot)
 }
 
-/// The runtime of the consensus library, whose timers draw their randomness from a seed, so that a
-/// simulated run can be repeated. In production the seed is random, and the cost is one task-local
+/// The runtime of the consensus library. Its timers draw their randomness from a seed, so that a
+/// simulated run can be repeated. In production the seed is random; the cost is one task-local
 /// value per task.
 pub type Runtime = DeterministicRng<TokioRuntime>;
 
@@ -77,8 +77,8 @@ pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replies(pub Vec<Reply>);
 
-/// A callback for the outcome of a proposal, called by the first task that knows it. If it is
-/// dropped instead, the outcome is unknown.
+/// A callback for the outcome of a proposal. The first task that knows the outcome calls it. If the
+/// callback is dropped instead, the outcome is unknown.
 pub struct CallBack<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> CallBack<T> {

@@ -1,8 +1,8 @@
 //! Workers for a node's blocking work: syncs of the log, persists of the state.
 //!
-//! The node itself starts no thread, and never blocks. A worker runs jobs one after another, in
-//! order. The real one is a thread. A simulated one is a task that waits before each job, and can
-//! lose pending jobs when its node crashes.
+//! The node itself starts no thread and never blocks. A worker runs jobs one after another, in
+//! order. The real worker is a thread. A simulated worker is a task that waits before each job, and
+//! can lose pending jobs when its node crashes.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,8 +17,8 @@ pub trait Worker: Send + Sync + 'static {
     /// Runs a job after all earlier ones.
     fn run(&self, job: Job);
 
-    /// Runs a job after all earlier ones, and not before this time has passed; later jobs wait for
-    /// it.
+    /// Runs a job after all earlier ones, and not before this time has passed. Later jobs wait
+    /// until this job has run.
     fn run_later(&self, delay: Duration, job: Job);
 }
 
@@ -74,7 +74,7 @@ pub fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
 ) -> impl Future<Output = Option<T>> + Send + use<T, J> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     worker.run(Box::new(move || {
-        // The caller may be gone.
+        // The caller may have stopped waiting.
         let _ = sender.send(job());
     }));
     async { receiver.await.ok() }

@@ -32,9 +32,9 @@ impl Catalogue {
         self.tables.get(&id)
     }
 
-    /// Returns the table with an id, if every arc knows it. Only then does it accept items: the
-    /// index entries of an item may be in any arc, and an arc that does not know the table discards
-    /// them.
+    /// Returns the table with an id if every arc knows the table. Only such a table accepts items:
+    /// an index entry of an item may be in any arc, and an arc that does not know the table
+    /// discards the entry.
     #[must_use]
     pub fn get_for_items(&self, id: TableId) -> Option<&Arc<Table>> {
         self.get(id).filter(|table| !table.is_partial)
@@ -45,14 +45,14 @@ impl Catalogue {
         self.names.values().filter_map(|id| self.tables.get(id))
     }
 
-    /// Returns all tables in the order of their ids. One arc of several may also have a table whose
-    /// name already belongs to a newer one.
+    /// Returns all tables in the order of their ids. In a ring of several arcs, the result may
+    /// include an old table whose name already belongs to a newer one.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.values()
     }
 
-    /// Adds or replaces a table. The newer of two tables has their name; the older is about to be
-    /// removed.
+    /// Adds or replaces a table. If two tables have the same name, the name finds the newer one,
+    /// because the older is about to be removed.
     pub(crate) fn put(&mut self, table: Table) {
         let newest = self.names.entry(table.name.whole().to_owned()).or_insert(table.id);
         *newest = table.id.max(*newest);
@@ -67,8 +67,9 @@ impl Catalogue {
         }
     }
 
-    /// Merges the catalogues of a ring's arcs, the first arc first. The first arc decides which tables
-    /// exist. The others contribute their partitions, their shards and their progress.
+    /// Merges the catalogues of a ring's arcs, the first arc first. The first arc decides which
+    /// tables exist. The other arcs contribute their partitions, their shards and the progress of
+    /// their work.
     #[must_use]
     pub fn merge(arcs: &[Arc<Self>]) -> Self {
         let Some((first, others)) = arcs.split_first() else { return Self::default() };
@@ -101,13 +102,13 @@ fn add_part(whole: &mut Table, part: &Table) {
             stream.shards.extend(own.shards.iter().cloned());
         }
     }
-    // TTL that one arc still enables or disables has that status for the whole table.
+    // While any arc enables or disables TTL, the whole table has that status.
     if matches!(part.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. }) {
         whole.time_to_live = part.time_to_live.clone();
     }
-    // An index that this arc has removed is being deleted for the whole table. An index that this
-    // arc does not know yet is still being created: the arc may hold items without an entry,
-    // whatever the first arc has finished.
+    // If this arc has removed an index, the whole table is deleting it. If this arc does not know
+    // an index yet, the whole table is creating it: the arc may hold items without an entry, even
+    // if the first arc has finished.
     for known in &mut whole.indexes {
         let here = match part.indexes.iter().find(|index| index.number == known.number) {
             Some(index) => index.status.clone(),
@@ -118,9 +119,9 @@ fn add_part(whole: &mut Table, part: &Table) {
             known.status = here;
         }
     }
-    // An index that only the first arc has removed is still being deleted. If the first arc has not
-    // assigned the number yet, this node's copy of the first arc is stale, and the index is left
-    // out.
+    // An index that the first arc has removed and this arc has not is still being deleted. If the
+    // first arc has not assigned the number yet, this node's copy of the first arc is stale, and
+    // the index is omitted.
     let given = whole.next_index;
     for index in part.indexes.iter().filter(|index| index.number.0 < given) {
         if whole.indexes.iter().all(|known| known.number != index.number) {

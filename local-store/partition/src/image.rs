@@ -61,8 +61,8 @@ pub(crate) fn stored_size(bytes: &[u8]) -> Result<u64, ReadError> {
     Ok(u64::try_from(size).unwrap_or(u64::MAX))
 }
 
-/// A change of an item, from which its index entries, its item collection and its stream record
-/// follow.
+/// A change of an item. The changes of its index entries, its item collection and its stream record
+/// are derived from it.
 pub(crate) struct ItemChange<'a> {
     pub(crate) key: &'a PrimaryKey,
     pub(crate) old: Option<&'a Image>,
@@ -75,7 +75,7 @@ pub(crate) fn damaged(error: EncodingError) -> ReadError {
     ReadError(error.to_string())
 }
 
-/// Equal items have equal bytes.
+/// Compares the stored bytes, because equal items have equal bytes.
 impl PartialEq for Image {
     fn eq(&self, other: &Self) -> bool {
         self.encoded == other.encoded

@@ -37,7 +37,7 @@ pub(crate) fn count(
     }
     let partition = &change.key.partition;
     let known = item_collection::read(overlay, table.id, partition)?;
-    // Unchanged entries are left out of both sums.
+    // `entries` has only changed entries, so both sums omit the others.
     let local = || entries.iter().filter(|entry| entry.index.definition.kind == IndexKind::Local);
     let before = bytes_of(change.old, local().map(|entry| &entry.before));
     let after = bytes_of(change.new, local().map(|entry| &entry.after));

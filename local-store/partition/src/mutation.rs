@@ -1,27 +1,27 @@
 //! Deliberate faults of the store, one at a time, to verify that its checkers find them.
 //!
 //! Only the simulation's own check builds with the feature `mutations`. Without it no fault can be
-//! activated, and the compiler removes every check. With it, a thread chooses the fault for
-//! everything that it runs; a simulated world runs on one thread.
+//! activated, and the compiler removes every check. With the feature, each thread has its own
+//! active fault. A simulated world runs on one thread.
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// The log reports a sync that it did not make.
     ReplyBeforeSync,
-    /// A failed sync of the log counts as done.
+    /// A failed sync of the log is treated as successful.
     IgnoreSyncError,
     /// A new segment of the log is used before its name is durable.
     SkipDirectorySync,
     /// The log accepts a payload whatever its checksum is.
     IgnoreChecksum,
-    /// The state reports more as durable than is, so that the log is truncated too far.
+    /// The state reports more as durable than is durable, so that the log is truncated too far.
     PersistNothing,
     /// A restart applies the last entry again.
     ApplyTwice,
     /// A write is applied although its condition does not hold.
     IgnoreCondition,
-    /// A transaction with one failed operation applies the others.
+    /// A transaction with one failed operation applies its other operations.
     PartialTransaction,
     /// A transaction's token is not remembered.
     ForgetToken,
@@ -29,15 +29,15 @@ pub enum Mutation {
     SkipIndexEntries,
     /// A write that changes nothing has a stream record.
     RecordOfNothing,
-    /// The first records of a shard that alone continues another one are lost.
+    /// The first records of a shard that is the only child of another one are lost.
     DropRecordAtRotation,
-    /// The first records of the shards that continue a split shard are lost.
+    /// The first records of the two children of a split shard are lost.
     DropRecordAtSplit,
     /// A transaction does not check the items that it only has conditions on.
     SkipTransactionCheck,
     /// An expired item is deleted although its time was extended.
     ExpireExtended,
-    /// Deletes by TTL are not marked as such.
+    /// Stream records of deletes by TTL do not show that TTL deleted the item.
     LoseTimeToLiveIdentity,
     /// A restarted node forgets its vote.
     ForgetVote,
@@ -65,7 +65,8 @@ pub enum Mutation {
     ForgetDecision,
     /// A transaction over several arcs is acknowledged before its decision is durable.
     AnswerBeforeDecision,
-    /// A write that is stored as a delta gets the other write's condition unchanged.
+    /// A write that was stored as a delta is decoded with the condition of the write to which it
+    /// refers, without its own values.
     ConditionOfModel,
 }
 

@@ -123,7 +123,8 @@ pub fn read_encoded_entries(
 /// The first key (inclusive) and the last (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 
-/// Visits the values of a range in order or in reverse, after a key if there is one.
+/// Visits the values of a range in order or in reverse. Begins after the key `start_after`, if
+/// there is one.
 fn visit_behind(
     view: &dyn View,
     (mut from, mut to): Bounds,
@@ -139,8 +140,8 @@ fn visit_behind(
     view.scan(&from, &to, !forward, &mut |_, value| visit(value))
 }
 
-/// Returns the key bounds of a token range, from the end of all tokens and the first key of a
-/// token.
+/// Returns the key bounds of a token range. `end` is the end of all keys, and `first` returns the
+/// first key of a token.
 fn token_bounds(tokens: TokenRange, end: Vec<u8>, first: impl Fn(Token) -> Vec<u8>) -> Bounds {
     let to = tokens.last.0.checked_add(1).map(|next| first(Token(next)));
     (first(tokens.first), to.unwrap_or(end))
@@ -156,8 +157,9 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     sort_bounds(prefix, sort, at, |value| behind(at(value)), at)
 }
 
-/// Returns the bounds of the entries whose sort key meets a condition. The item's token and key
-/// follow the sort key, so entries equal to a value are a range too.
+/// Returns the bounds of the entries whose sort key meets a condition. In an entry's key, the
+/// item's token and key follow the sort key. Therefore the entries with one sort key are a range,
+/// too.
 fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {
         let mut key = prefix.to_vec();

@@ -27,7 +27,7 @@ const STEP_ENTRIES_MAX: usize = 1000;
 const STEP_ITEMS_MAX: usize = 4000;
 
 /// Returns when an item expires, in seconds; `None` if the attribute is missing, not a number, or
-/// negative. Decodes nothing else of the item, which may have tens of thousands of values.
+/// negative. Decodes only this attribute, because an item may have tens of thousands of values.
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
@@ -168,8 +168,8 @@ pub struct Expired {
 /// that it removes, which also goes into a stream record, so a limit on the number alone would not
 /// bound an entry.
 ///
-/// A caller that continues after `behind` skips items that a transaction has locked, whose delete
-/// does nothing: the next search from the beginning finds them again.
+/// A delete of an item that a transaction has locked does nothing. A caller that continues after
+/// `behind` skips such items; the next search from the beginning finds them again.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -1,7 +1,7 @@
 //! Applies one item's write: the condition, the change, and its consequences in the same batch: the
 //! item, its expiry and index entries, its stream record, the partition's statistics.
 //!
-//! No request can make this fail: a write that cannot be applied gets a reply.
+//! No request makes this module fail: a write that cannot be applied gets a reply that says why.
 
 use expression::{Condition, Path, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
@@ -133,13 +133,14 @@ pub(crate) fn replace_with(
     let new = new.map(Image::stored).transpose()?;
     let change = ItemChange { key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
     let entries = upkeep::entry_changes(table, &change)?;
-    // The size limit was checked when the item was prepared; later changes do not revoke that.
+    // The size limit was checked when the item was prepared. A commit must not fail because of
+    // later changes, so the limit does not apply here.
     item_collection::count(overlay, table, &change, &entries, false)?;
     replace(overlay, table, sequence, now, stored, &change, entries)
 }
 
-/// Checks whether the indexes of a table accept an item to put. An index that gets an entry has
-/// checked the values already.
+/// Checks whether the indexes of a table accept an item to put. For an index that gets an entry,
+/// the creation of the entry has already validated the values.
 fn check_put(
     table: &Table,
     image: &Image,
@@ -229,8 +230,8 @@ fn read_old(view: &dyn View, stored: &[u8]) -> Result<Option<Image>, ReadError> 
     found.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
-/// Replaces `old` by `new`. An unchanged item writes nothing, and no stream record. `stored` is the
-/// storage key of the item.
+/// Replaces `old` by `new`. If the item did not change, writes nothing, not even a stream record.
+/// `stored` is the storage key of the item.
 fn replace(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -259,8 +260,8 @@ fn replace(
     Ok(written)
 }
 
-/// Counts a change in the statistics of its partition, and in those of a split's lower part if that
-/// has counted the item.
+/// Counts a change in the statistics of its partition. If a split has already counted the item in
+/// its lower part, those statistics change, too.
 fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,

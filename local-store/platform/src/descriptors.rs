@@ -22,7 +22,8 @@ const LIMIT_FALLBACK: u64 = 10_240;
 const LIMIT_ASSUMED: usize = 1_048_576;
 /// Descriptors that every process needs in addition to files and connections.
 const RESERVE_MIN: usize = 32;
-/// More connections would cost memory for their buffers and serve no more clients of one machine.
+/// The most connections. More would cost memory for their buffers, and a single machine has no more
+/// clients.
 const CONNECTIONS_MAX: usize = 2_048;
 
 /// The limit of this process, and its shares.

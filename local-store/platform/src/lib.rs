@@ -1,5 +1,5 @@
-//! Operating system services: files that only the user can read, a budget of file descriptors, and the
-//! end of the process that started this one.
+//! Operating system services: files that only the user can read, a budget of file descriptors, and
+//! detection of the end of the parent process.
 
 pub mod descriptors;
 pub mod private_files;

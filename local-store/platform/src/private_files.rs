@@ -23,9 +23,10 @@ pub fn begin() {
     OF_USER.get_or_init(|| before);
 }
 
-/// Runs `spawn`, which starts a program that is not Weir's or writes sources of the user, with the user's
-/// own mask: what it makes is as readable as if the user had made it. A file that another thread creates at that moment has
-/// that mask too; the directory around it keeps others out.
+/// Runs `spawn` with the user's own umask. `spawn` starts a program that is not Weir's, or writes
+/// sources of the user, so its files get the same modes as if the user had created them. A file
+/// that another thread creates at that moment gets this umask too, but the mode of its directory
+/// still keeps other users out.
 ///
 /// # Errors
 /// Those of `spawn`.
@@ -37,8 +38,8 @@ pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
     spawned
 }
 
-/// Creates a directory and its parents, and removes other users' access to it if it existed: files
-/// in it that an earlier version created may be readable by all.
+/// Creates a directory and its parents. If it exists, removes other users' access to it, because it
+/// may contain files that an earlier version made readable by all.
 ///
 /// # Errors
 /// When it cannot be created. A directory that another user owns keeps its mode; the log then has a

@@ -1,16 +1,17 @@
-//! The end of standard input, by which a process learns that the one that started it is gone.
+//! Detects the end of standard input, which shows that the parent process has ended.
 //!
-//! A process that is killed ends none of those that it started, but the system closes its pipes.
+//! When a process is killed, its children continue to run, but the system closes its pipes.
 
 use std::io::{self, Read};
 use std::thread;
 
 use tokio::sync::oneshot;
 
-/// Resolves when standard input has ended or cannot be read; what it holds is discarded.
+/// Resolves when standard input has ended or cannot be read. Discards the input.
 ///
-/// The thread that reads it lasts as long as the process: a read of a pipe cannot be cancelled, and a
-/// thread of the runtime would delay the end of the process until the pipe has ended.
+/// A dedicated thread reads the input and runs until the process ends, because a read of a pipe
+/// cannot be cancelled. A thread of the runtime would delay the end of the process until the pipe
+/// has ended.
 pub async fn ended() {
     let (tell, told) = oneshot::channel();
     let reader = thread::Builder::new().name("standard-input".to_owned()).spawn(move || {
@@ -18,7 +19,7 @@ pub async fn ended() {
         let _ = tell.send(());
     });
     match reader {
-        // An error means that the thread has ended, which it does at the end of the input alone.
+        // Receiving fails if the thread has ended, which happens only at the end of the input.
         Ok(_) => drop(told.await),
         Err(error) => {
             tracing::warn!(%error, "cannot watch standard input: this process goes on when it ends");
@@ -27,7 +28,7 @@ pub async fn ended() {
     }
 }
 
-/// Reads until there is nothing more, in one small piece of memory.
+/// Reads to the end of the input, and discards the data.
 fn read_to_end(mut input: impl Read) {
     let mut piece = [0; 512];
     loop {

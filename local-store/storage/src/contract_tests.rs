@@ -35,8 +35,8 @@ macro_rules! for_each_engine {
     ($($case:ident)*) => {
         mod memory { $(#[test] fn $case() { super::$case(&*super::open_memory().storage); })* }
         mod lsm { $(#[test] fn $case() {
-            // Each batch seals a table; small tables; and a table that is hardly ever written to
-            // disk.
+            // Three sizes of tables in memory: each batch seals a table; tables are small; a table
+            // is hardly ever written to disk.
             for bytes in [0, 1 << 16, 1 << 23] { super::$case(&*super::open_lsm(bytes).storage); }
         })* }
     };
@@ -178,7 +178,7 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
             assert_eq!(get(&*storage.view(), "k250"), None);
             ControlFlow::Continue(())
         };
-        // The batch would change `k250` while the scan is at it, so the scan omits that entry.
+        // At `k250`, the visitor's batch would have this key twice, so the scan omits it.
         view.scan(b"k000", b"k250", reverse, &mut visit).unwrap();
         view.scan(b"k251", b"l", reverse, &mut visit).unwrap();
         assert_eq!(count, 499);
@@ -368,7 +368,8 @@ fn a_power_cut_loses_only_some_of_the_last_batches() {
     assert_eq!(seen.len(), 4);
 }
 
-/// Method: every other test runs on this engine too, so it checks what the real engines trust.
+/// Every other test runs on this engine too. With these checks, those tests verify what the real
+/// engine trusts.
 #[test]
 fn the_memory_engine_rejects_a_key_that_occurs_twice() {
     let storage = MemoryStorage::new();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 /// The longest key in bytes, inclusive: the tree stores the length in 16 bits. The longest key of a
-/// table, with its partition and sort key, is less than a twentieth of it.
+/// table, with its partition and sort key, is less than a twentieth of this limit.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
 /// The longest value in bytes, inclusive: the tree stores the length in 32 bits.
@@ -34,9 +34,9 @@ pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
 /// An ordered engine.
 pub trait Storage: Send + Sync + 'static {
-    /// Applies a batch: later views see all of its changes or none. The batch is not synced. Real
-    /// engines trust that no key occurs twice and that inserted keys do not exist; the engine in
-    /// memory, which runs in every test, checks it.
+    /// Applies a batch: later views see all of its changes or none. The batch is not synced. The
+    /// real engine trusts that no key occurs twice and that inserted keys do not exist. The engine
+    /// in memory, which runs in every test, checks this.
     ///
     /// # Errors
     ///
@@ -60,8 +60,8 @@ pub trait Storage: Send + Sync + 'static {
         self.view()
     }
 
-    /// Verifies the checksums of the first file after `after`, and returns which file that was;
-    /// `None` after the last one. An engine without files always returns `None`.
+    /// Verifies the checksums of the first file after `after`, and returns that file; `None` after
+    /// the last one. An engine without files always returns `None`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the file is damaged; the damage is reported, too.

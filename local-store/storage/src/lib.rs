@@ -2,8 +2,8 @@
 //!
 //! It does not interpret keys, and no acknowledgement waits for it: the log makes a command
 //! durable. After a crash an engine holds a prefix of its batches, at least those before the last
-//! [`Storage::persist`]. Each batch carries the applied log index, which says where to resume from
-//! the log. Therefore the log may be truncated only up to what was persisted.
+//! [`Storage::persist`]. Each batch contains the applied log index, from which the node resumes the
+//! log. Therefore the log may be truncated only up to the last persisted batch.
 //!
 //! [`LsmStorage`] is the production engine, [`MemoryStorage`] is for tests and the simulation; both
 //! pass the same tests.

@@ -24,7 +24,7 @@ fn batch(n: u64, value_bytes: usize) -> Batch {
     Batch { ops }
 }
 
-/// Returns how many batches the storage has. It must have all batches up to that number, and
+/// Returns how many batches the storage has. Checks that it has all batches up to that number, and
 /// nothing of later ones.
 fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     let view = storage.view();
@@ -73,7 +73,7 @@ fn all_batches_survive_a_clean_end() {
     let storage = LsmStorage::open(&path).unwrap();
     assert_eq!(applied(&storage, 60, 10), 49);
     apply_batches(&storage, 50, 60, 10);
-    // Not persisted: a clean end keeps at least the persisted batches.
+    // The storage is dropped without a persist. It keeps at least the persisted batches.
     drop(storage);
     let storage = LsmStorage::open(&path).unwrap();
     assert!(applied(&storage, 60, 10) >= 49);
@@ -98,7 +98,8 @@ fn many_flushes_and_compactions_keep_everything() {
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
 }
 
-/// A small and a large storage write tables in different formats.
+/// Tables that a small storage has written can be read when it is large, and the reverse, although
+/// their formats differ.
 #[test]
 fn a_storage_that_became_large_or_small_stays_readable() {
     let directory = tempfile::tempdir().unwrap();
@@ -175,7 +176,7 @@ fn damage_is_found_by_a_read(folder_name: &str) {
     .unwrap();
     apply_batches(&storage, 1, 200, 2000);
     storage.persist().unwrap();
-    // Blocks of tables are read, and verified, only when a key in them is looked up.
+    // A block of a table is read and verified only when a key in it is looked up.
     let is_table = |file: &std::path::PathBuf| file.parent().unwrap().ends_with(folder_name);
     let finds_damage = || {
         for table in files_below(&path).into_iter().filter(is_table) {
@@ -255,7 +256,7 @@ fn unpersisted_batches_survive_as_a_prefix() {
     let storage = LsmStorage::open(&path).unwrap();
     let left = applied(&storage, APPLIED, VALUE_BYTES);
     assert!((PERSISTED + 1..APPLIED).contains(&left), "{left}");
-    // It continues from there, and the next start finds all batches.
+    // The storage continues from there, and the next start finds all batches.
     apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
     storage.persist().unwrap();
     drop(storage);
@@ -317,7 +318,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
         if round % 10 == 3 {
             storage.persist().unwrap();
         }
-        // Some are closed, in another order than they were opened in.
+        // Some views are closed, in another order than that in which they were opened.
         if views.len() > 4 {
             views.remove(usize::from(round) % views.len());
         }
@@ -402,7 +403,7 @@ fn inserted_and_deleted_rows_leave_nothing() {
     let path = directory.path().join("state");
     let storage = LsmStorage::open(&path).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
-    // Together they exceed the limit of a table in memory.
+    // All rows together exceed the limit of a table in memory.
     for round in 0..60 {
         let keys = || (round * 1_000..(round + 1) * 1_000).map(key);
         let ops = keys().map(|key| Op::Insert(key, [7; 300].into())).collect();

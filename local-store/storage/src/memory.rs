@@ -1,8 +1,8 @@
 //! The engine in memory, whose power can be cut, for tests and the simulation.
 //!
 //! It keeps several versions of a value, so that opening a view costs one number and not a copy of
-//! the map. In return, a replaced value stays until no view can see it, and a scan takes the lock
-//! once for every few entries. It never writes to a disk.
+//! the map. The price is that a replaced value stays until no view can see it, and that a scan
+//! takes the lock once for every few entries. It never writes to a disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -20,11 +20,11 @@ use crate::error::Error;
 /// The most entries of a scan under the lock: few, so that writers do not wait for the visitor.
 const SCAN_ENTRIES: usize = 64;
 
-/// The most batches that a power cut can undo; older ones count as persisted, as an engine may
-/// persist at any time. This bounds the memory of a run that never persists.
+/// The most batches that a power cut can undo; older batches count as persisted, because an engine
+/// may persist at any time. This bounds the memory of a run that never persists.
 const UNPERSISTED_MAX: usize = 100_000;
 
-/// Number of adjacent keys that are damaged together, like those of one block.
+/// Number of adjacent keys that are damaged together, like the keys of one block.
 const ROTTEN_KEYS: usize = 8;
 
 /// A value, or `None` if the key was deleted, as of a number of batches.
@@ -215,7 +215,8 @@ impl Storage for MemoryStorage {
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
         check(batch)?;
         let state = &mut *self.shared.write();
-        // The production engines trust the batch in both respects.
+        // Checks what the production engine trusts: no key occurs twice, and inserted keys do not
+        // exist.
         let mut seen = BTreeSet::new();
         if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
             let shown = key.escape_ascii();

@@ -1,12 +1,13 @@
-//! The difference between two items: most changes leave most of an item's bytes unchanged.
+//! The difference between two items. It is small, because most changes leave most of an item's
+//! bytes unchanged.
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::EncodedItem;
 use crate::encoding::{EncodingError, MEMBERS_BEGIN, Reader, begin_item, finish_item};
 
-/// The difference of an item's members from another item's: `between` is the part after their
-/// common prefix and before their common suffix. `docs/formats/items.md` draws the layout.
+/// The difference of an item's members from those of another item. `between` is the part between
+/// the common prefix and the common suffix of both. `docs/formats/items.md` draws the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference<'a> {
     /// The item's size in bytes, as DynamoDB counts it.
@@ -103,8 +104,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Goal: the other item and the difference give the item, also through the stored form of
-        /// the difference.
+        /// Goal: an item follows from another item and the difference, also through the stored form
+        /// of the difference.
         #[test]
         fn a_difference_gives_the_item((one, other) in (any_item(), any_item())) {
             let (one, other) = (EncodedItem::from(&one), EncodedItem::from(&other));
@@ -115,7 +116,7 @@ mod tests {
             }
         }
 
-        /// Goal: a difference from a longer item is rejected by one that is too short for it.
+        /// Goal: an item that is too short for a difference rejects it.
         #[test]
         fn a_difference_does_not_apply_to_a_shorter_item((one, other) in (any_item(), any_item())) {
             let (one, other) = (EncodedItem::from(&one), EncodedItem::from(&other));

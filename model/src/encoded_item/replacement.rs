@@ -9,9 +9,9 @@ use crate::encoding::{
 use crate::item::Item;
 
 impl EncodedItem {
-    /// Returns the item with `new` in place of `old`. Both are the attributes of the same set of
-    /// names: all that the item has of them, as from [`EncodedItem::decode_only`], and all that it
-    /// shall have.
+    /// Returns the item with `new` in place of `old`. Both cover the same set of names. `old` has
+    /// all attributes with these names that the item has, as from [`EncodedItem::decode_only`], and
+    /// `new` has all that it shall have.
     ///
     /// # Errors
     /// When the bytes are damaged.

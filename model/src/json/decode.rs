@@ -58,8 +58,8 @@ pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeE
     decode_value(json, 1)
 }
 
-/// Decodes the value of a placeholder by the older rules: it is not in an item, so it may be one
-/// level deeper than an attribute.
+/// Decodes the value of a placeholder by the older rules. The value is not in an item, so it may be
+/// one level deeper than an attribute.
 ///
 /// # Errors
 /// The first problem of the value.
@@ -72,7 +72,7 @@ pub fn decode_placeholder_value(json: &Json<'_>) -> Result<AttributeValue, Decod
 /// # Errors
 /// When the text is not JSON, or the JSON is not an item.
 pub fn item_from_str(text: &str) -> Result<Item, DecodeError> {
-    // Most texts are valid, and need no tree.
+    // Most texts are valid, and can be read without a tree.
     if let Some(view) = ItemView::from_text(text) {
         return Ok(view.into_item());
     }
@@ -104,8 +104,8 @@ fn decode_members(
     Ok(members)
 }
 
-/// Decodes a value at `level`: 1 for an attribute, one more for each map or list around it; 0 for a
-/// value that may be one level deeper.
+/// Decodes a value at a level of nesting: 1 for an attribute, one more for each map or list around
+/// it, and 0 for a value that may be one level deeper.
 fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeError> {
     if level > NESTING_LEVELS_MAX {
         return Err(value_error(NESTED_TOO_DEEPLY));
@@ -113,7 +113,8 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
     let Json::Object(pairs) = json else {
         return Err(not_a_value(json));
     };
-    // The SDKs never send a null descriptor; a literal null means "not given".
+    // The SDKs never send a null descriptor. A null in the text means that the descriptor is
+    // absent.
     let mut given = pairs.iter().filter(|(_, value)| *value != Json::Null);
     let Some((descriptor, value)) = given.next() else {
         return Err(value_error(
@@ -141,7 +142,7 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
         AttributeType::Null => match value {
             Json::Bool(true) => Ok(AttributeValue::Null),
             Json::Bool(false) => Err(value_error(NULL_NOT_TRUE)),
-            // DynamoDB treats this word as `false`.
+            // DynamoDB treats the word `no` as `false`.
             Json::String(word) if word == "no" => Err(value_error(NULL_NOT_TRUE)),
             other => Err(not_a(other, "Boolean")),
         },
@@ -166,7 +167,7 @@ fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
     let text = text(json)?;
     text.parse().map_err(|error: NumberError| {
         let older = error.clone().as_before(&text).to_string();
-        // In the older text, an empty number has nothing after the message, not even the colon.
+        // For an empty number, the older text ends after the message, without the colon.
         let older = if error == NumberError::Empty { older.trim_end_matches(": ") } else { &older };
         DecodeError::Value(ValueFault::new(error.to_string(), older))
     })
@@ -190,7 +191,7 @@ fn set<T: Ord>(
 ) -> Result<BTreeSet<T>, DecodeError> {
     let given = array(json)?;
     if given.is_empty() {
-        // With two spaces, as in DynamoDB.
+        // DynamoDB's text has two spaces here.
         return Err(match kind {
             "binary" => value_error(
                 "One or more parameter values were invalid: Binary sets should not be empty",
@@ -204,7 +205,8 @@ fn set<T: Ord>(
         });
     }
     if given.iter().any(|json| matches!(json, Json::Null)) {
-        // Recorded for strings; the others by analogy.
+        // This text was recorded for string sets. The other kinds of sets are assumed to have the
+        // same text.
         return Err(value_error(&format!(
             "One or more parameter values were invalid: An {kind} set may not have a null string as a member"
         )));
@@ -240,7 +242,7 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     };
     match kind {
         "number" => ValueFault::new(told(""), "Input collection contains duplicates"),
-        // Without a space, as in DynamoDB.
+        // DynamoDB's text has no space here.
         "binary" => ValueFault::new(
             told(&format!("[{}]of type BS ", quoted(","))),
             told(&format!("[{}]of type BS ", sent.join(", "))),
@@ -285,7 +287,7 @@ fn not_a_binary(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Returns DynamoDB's error for an invalid base64 text; the last message is misspelt there, too.
+/// Returns DynamoDB's error for an invalid base64 text. DynamoDB misspells the last message, too.
 fn not_base64(text: &str) -> DecodeError {
     let is_of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let characters = text.chars().count();
@@ -308,7 +310,7 @@ fn not_a_list(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Returns the error for an item, or the members of an `M`.
+/// Returns the error for JSON that should be an item or the members of an `M`.
 fn not_a_map(json: &Json<'_>) -> DecodeError {
     shape(match json {
         Json::Null => NULL,
@@ -320,7 +322,7 @@ fn not_a_map(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Returns the error for an attribute, or a member of an `M` or an `L`.
+/// Returns the error for JSON that should be an attribute, or a member of an `M` or an `L`.
 fn not_a_value(json: &Json<'_>) -> DecodeError {
     shape(match json {
         Json::Null => NULL,

@@ -20,7 +20,7 @@ impl ValueFault {
         Self { current: current.into(), older: Some(older.into()), stands_alone: true }
     }
 
-    /// Creates a fault with a single wording that stands alone.
+    /// Creates a fault with a single wording, for which [`ValueFault::stands_alone`] is true.
     pub(super) fn alone(text: impl Into<String>) -> Self {
         Self { current: text.into(), older: None, stands_alone: true }
     }

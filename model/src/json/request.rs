@@ -10,14 +10,15 @@ use super::scan::Scanner;
 use super::stored::{ItemRoom, read_encoded_item};
 use super::tree::{self, Json, JsonError};
 
-/// Longer texts are parsed by `tree`, which takes less memory for nested values.
+/// The longest text that is parsed in one pass. `tree` parses longer texts, because it takes less
+/// memory for nested values.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The deepest nesting; requests that put items have six levels and those of an expression's
-/// values.
+/// The deepest nesting. A request that puts items has six levels, plus the levels of its
+/// expressions' values.
 const DEPTH_MAX: usize = 100;
 /// Strings from this length on are cached: shorter ones are faster to parse again.
 const REPEATED_BYTES_MIN: usize = 64;
-/// In a path: any name.
+/// The element of a path that matches any name.
 pub const ANY_NAME: &str = "*";
 
 /// Parses one JSON value from the whole of `text`. `path` is the path of names to items, each name
@@ -45,7 +46,7 @@ fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
 
 /// Limits and buffers of one parse.
 struct Room<'t> {
-    /// The number of further values that are allowed.
+    /// The number of values that are still allowed.
     values: Cell<usize>,
     /// The buffers for reading an item, and for its encoding of yet unknown length.
     item: Cell<ItemRoom<'t>>,
@@ -53,7 +54,7 @@ struct Room<'t> {
     escaped: Cell<Option<(&'t str, String)>>,
 }
 
-/// Parses a value; `path` is the remaining path to items, if the value is on it.
+/// Parses a value. `path` is the remaining path to items if the value is on the path.
 fn value<'t>(
     scanner: &mut Scanner<'t>,
     path: Option<&[&str]>,
@@ -72,7 +73,7 @@ fn value<'t>(
         b'{' => {
             let mut members = Vec::new();
             scanner.object(|scanner, name| {
-                // Most objects, and all attribute values, have one member.
+                // Most objects, and all attribute values, have one member, so this saves memory.
                 if members.is_empty() {
                     members.reserve_exact(1);
                 }
@@ -167,8 +168,8 @@ mod tests {
     }
 
     proptest! {
-        /// Texts that are JSON, some of them damaged, with repeated long strings, also with other
-        /// ends.
+        /// Goal: without a path, the result is that of `tree`. The texts are JSON, some of them
+        /// damaged, with repeated long strings that have different ends.
         #[test]
         fn without_a_path_a_request_is_the_same_tree(
             parts in prop::collection::vec((0_usize..12, any::<bool>()), 1..20),
@@ -190,7 +191,8 @@ mod tests {
                     _ => format!(r#""{text}""#),
                 }
             };
-            // The sixth ends with an escaped quotation mark, so its string does not end there.
+            // A part of kind 6 ends with an escaped quotation mark, so its string does not end
+            // there.
             let is_right = parts.iter().all(|(kind, _)| *kind != 6);
             let parts: Vec<String> = parts.iter().map(part).collect();
             let mut text = format!(r#"{{"Statements":[{}]}}"#, parts.join(",")).into_bytes();

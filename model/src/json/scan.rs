@@ -1,6 +1,6 @@
 //! Scans JSON text from front to back, without a tree and without copies.
 //!
-//! It is for valid texts, which most requests and stream records are. On anything unusual it
+//! The scanner is for valid texts, such as most requests and stream records. On anything unusual it
 //! returns `None` without a reason, and the caller uses `tree`. It accepts nothing that `tree`
 //! rejects, except inside the values that [`Scanner::unread`] skips. It does not interpret values.
 
@@ -57,14 +57,14 @@ impl<'t> Scanner<'t> {
         found
     }
 
-    /// Records that `encode` would write the value differently: the scanner does so for white space
-    /// and escapes, its callers for the rest.
+    /// Records that `encode` would write the value differently. The scanner does so for white space
+    /// and escapes, and its callers do so for everything else.
     pub(crate) fn note_unusual(&mut self) {
         self.is_unusual = true;
     }
 
-    /// Returns the text that `read` consumes, if `encode` would write it the same. White space
-    /// before it does not count.
+    /// Returns the text that `read` consumes if `encode` would write the same text. White space
+    /// before the text is ignored.
     pub(crate) fn as_written<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Option<T>,
@@ -108,7 +108,8 @@ impl<'t> Scanner<'t> {
         if self.word("true") { Some(true) } else { self.word("false").then_some(false) }
     }
 
-    /// Reads an integer of a few digits, if that is plainly next; consumes nothing otherwise.
+    /// Reads an integer of a few digits, if the next value is plainly one. Otherwise consumes
+    /// nothing.
     pub(crate) fn whole_number(&mut self) -> Option<u64> {
         /// Any number of this many digits fits.
         const DIGITS_MAX: usize = 18;
@@ -118,7 +119,8 @@ impl<'t> Scanner<'t> {
         let (count, number) = digits.fold((0, 0), |(count, number), digit| {
             (count + 1, number * 10 + u64::from(digit - b'0'))
         });
-        // JSON has no leading zeros, and a following character continues another number.
+        // JSON allows no leading zeros. A number that another character follows is not a whole
+        // number.
         let is_whole = matches!(self.rest().get(count), Some(b',' | b'}' | b']'))
             && (count == 1 || self.rest().first() != Some(&b'0'));
         (is_whole && (1..=DIGITS_MAX).contains(&count)).then(|| {
@@ -177,9 +179,9 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Reads an object whose members are mostly in the order of `names`, with some left out:
-    /// `member` reads the value of each, and gets the value that belongs to its name, if the name
-    /// is known.
+    /// Reads an object whose members are mostly in the order of `names`, possibly without some of
+    /// them. `member` reads the value of each member. It gets what `names` has for the member's
+    /// name, or `None` for an unknown name.
     pub(crate) fn usual_object<N: Copy>(
         &mut self,
         names: &[(&str, N)],
@@ -202,8 +204,8 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Consumes a name and its colon if it is one of the next two of `names`, without anything
-    /// unusual.
+    /// Consumes a name and its colon if the name is one of the next two of `names` and is written
+    /// without anything unusual.
     fn usual_name<N>(&mut self, names: &[(&str, N)], next: usize) -> Option<usize> {
         let rest = self.rest().strip_prefix(b"\"")?;
         let (place, length) = (next..next + 2).find_map(|place| {
@@ -260,8 +262,8 @@ impl<'t> Scanner<'t> {
         self.text.get(start..self.at)
     }
 
-    /// Reads an object as raw text, checking only that it is JSON. It gives up on numbers, which no
-    /// item contains outside strings.
+    /// Reads an object as raw text, checking only that it is JSON. It returns `None` at a number,
+    /// because no item contains numbers outside strings.
     pub(crate) fn object_text(&mut self) -> Option<&'t str> {
         let start = self.peek().filter(|byte| *byte == b'{').map(|_| self.at)?;
         self.go_over(LEVELS_MAX)?;
@@ -287,8 +289,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Reads a value as raw text. Of an object it only finds the end; the caller has to parse the
-    /// content.
+    /// Reads a value as raw text. For an object, it only finds the end, and the caller has to parse
+    /// the content.
     pub(crate) fn unread(&mut self) -> Option<&'t str> {
         if self.peek()? != b'{' {
             return self.raw();
@@ -338,9 +340,9 @@ impl<'t> Scanner<'t> {
 /// The most levels of a skipped value: more than any item has, and far fewer than the stack allows.
 const LEVELS_MAX: usize = 100;
 
-/// Returns the position of the first byte that cannot be in a string unescaped. Most strings of a
-/// record have a few bytes, for which a loop is fastest; for the others the CPU compares sixteen
-/// bytes at once.
+/// Returns the position of the first byte that cannot be in a string unescaped. A loop is fastest
+/// for the few bytes of most strings in a record. For longer strings the CPU compares sixteen bytes
+/// at once.
 fn special_at(bytes: &[u8]) -> Option<usize> {
     #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
     let is_special = |byte: &u8| IS_SPECIAL[usize::from(*byte)];

@@ -1,5 +1,5 @@
 //! Encodes an item's text as stored bytes without decoding it to an item, because most puts store
-//! items as they arrive.
+//! items unchanged.
 //!
 //! On anything unusual it returns `None`, like `view`, and the caller uses `decode`.
 
@@ -35,8 +35,8 @@ pub(super) fn read_encoded_item<'t>(
     Some(EncodedItem::from_stored(bytes.as_slice()))
 }
 
-/// Appends members, each of which counts `overhead` in addition to its name and value. Returns
-/// their size.
+/// Appends members, and returns their size. Each member counts `overhead` in addition to its name
+/// and value.
 fn put_members(out: &mut Vec<u8>, members: &ItemView<'_>, overhead: usize) -> Option<usize> {
     put_length(out, members.len());
     let mut size = 0;

@@ -1,9 +1,9 @@
 //! A JSON tree that borrows from its text and loses nothing: names keep their order and their
 //! duplicates, so that a caller can reject them.
 //!
-//! It does not interpret values. Parsing is bounded: serde_json follows at most 128 levels, or
-//! deeper levels are skipped. A text may have at most one value for every four of its bytes, so
-//! that memory stays proportional.
+//! It does not interpret values. Parsing is bounded. Texts with more than 128 levels are rejected,
+//! or their deeper levels are skipped. A text may have at most one value for every four bytes, so
+//! that the memory is proportional to the text.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -43,10 +43,10 @@ pub enum Json<'a> {
 #[error("not JSON: {0}")]
 pub struct JsonError(#[from] serde_json::Error);
 
-/// The least bytes of text per value: in a set of strings of one letter, each member (`"a",`) has
-/// four, and other values have more.
+/// The least bytes of text per value. In a set of strings of one letter, each member (`"a",`) has
+/// four bytes; other values have more.
 const BYTES_PER_VALUE: usize = 4;
-/// Number of values that a text may have in addition.
+/// Number of values that a text may have in addition to those.
 const VALUES_BESIDE: usize = 1000;
 
 /// Returns the most values that a text of this length may have.
@@ -54,10 +54,10 @@ pub(super) fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
-/// The number of levels of a request that are kept. An attribute value is at the seventh level at
-/// most, and is rejected if it has more than 32 levels, each of which takes two here. DynamoDB
-/// treats a request differently from the beginning of the 62nd of them on, which is this level;
-/// `serde_json` does not follow more.
+/// The number of levels of a request that are kept. An attribute value begins at the seventh level
+/// at most. Each of its own levels takes two levels here, and it is rejected beyond 32 own levels.
+/// DynamoDB treats a request differently from the 62nd of these levels on, which begins at this
+/// level. `serde_json` follows no deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
 
 /// Parses one JSON value from the whole of `text`.
@@ -66,7 +66,7 @@ const REQUEST_LEVELS_MAX: usize = 127;
 /// When the text is not JSON, is nested more than 128 levels deep, continues after the value, or
 /// has more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    // serde_json gives up before that many levels.
+    // serde_json fails before it reaches that many levels.
     parse_levels(text, usize::MAX)
 }
 
@@ -100,15 +100,15 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Returns whether this member of a request reaches the last level that is kept: then deeper
+    /// Returns whether this member of a request reaches the last level that is kept, so that deeper
     /// levels may be missing.
     #[must_use]
     pub fn reaches_last_level(&self) -> bool {
         self.has_levels(REQUEST_LEVELS_MAX - 1)
     }
 
-    /// Returns whether arrays and objects are nested at least `levels` deep; recursion is bounded
-    /// by parsing.
+    /// Returns whether arrays and objects are nested at least `levels` deep. Parsing bounds the
+    /// nesting, and so the recursion.
     fn has_levels(&self, levels: usize) -> bool {
         let below = levels.saturating_sub(1);
         match self {
@@ -156,7 +156,7 @@ const MEMBERS_EXPECTED: usize = 8;
 /// The limits for a value to parse.
 #[derive(Clone, Copy)]
 struct Value<'l> {
-    /// The number of further values that are allowed.
+    /// The number of values that are still allowed.
     left: &'l Cell<usize>,
     /// The number of levels to keep, including this one.
     levels: usize,
@@ -178,7 +178,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
             None => return Err(D::Error::custom("more values than a request of its length has")),
         }
         if self.levels == 0 {
-            // serde_json skips it in a loop, without recursion.
+            // serde_json skips the value in a loop, without recursion.
             return IgnoredAny::deserialize(deserializer).map(|_| Json::Null);
         }
         deserializer.deserialize_any(self)

@@ -18,7 +18,7 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::Number;
 
-/// Capacity for the attributes of an item. Maps may be many and small, and get none.
+/// Capacity for the attributes of an item. Maps get none, because there may be many small ones.
 const MEMBERS_EXPECTED: usize = 16;
 /// Number of members that are sorted in an array on the stack.
 const SORTED_AT_ONCE: usize = 32;
@@ -34,11 +34,12 @@ pub(crate) struct MemberRoom<'t>(Vec<Member<'t>>);
 /// An attribute of an item, or a member of a map.
 #[derive(Clone, Debug)]
 struct Member<'t> {
-    /// The beginning of the name, by which most names differ, as a number for a fast comparison.
+    /// The beginning of the name as a number. Most names differ in it, so most comparisons are
+    /// fast.
     start: u64,
     name: Cow<'t, str>,
     value: ValueView<'t>,
-    /// Name and value as raw text, if `encode` would write them the same; such members can be
+    /// Name and value as raw text if `encode` would write the same text. Such a member can be
     /// copied as a whole.
     text: Option<&'t str>,
 }
@@ -271,7 +272,7 @@ impl<'t> ValueView<'t> {
         if level > NESTING_LEVELS_MAX {
             return None;
         }
-        // Most values have this form.
+        // Most values have this form, so it is tried first.
         if scanner.exactly(br#"{"S":""#) {
             let text = scanner.string_from_here()?;
             return scanner.expect(b'}').map(|()| Self::S(text));
@@ -397,7 +398,7 @@ fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t
     text.parse::<Number>().ok().map(|number| Cow::Owned(number.to_string()))
 }
 
-/// Returns whether a text is surely canonical; `false` means unknown.
+/// Returns whether a text is certainly canonical; `false` means unknown.
 fn is_canonical(text: &[u8]) -> bool {
     /// Any number of this many digits fits.
     const BYTES_MAX: usize = 38;
@@ -447,7 +448,8 @@ fn sort_unique<T>(
     is_sorted(members)
 }
 
-/// Sorts members by name: it sorts small indexes, and moves each member once.
+/// Sorts members by name. It first sorts an array of small indexes, so that each member moves only
+/// once.
 fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     let is_sorted = |members: &[Member<'_>]| members.is_sorted_by(|a, b| a.compare(b).is_lt());
     if is_sorted(members) {
@@ -465,7 +467,8 @@ fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
     let from = |position: usize| order.get(position).map_or(position, |(_, from)| *from);
     for position in 0..members.len() {
-        // The member for this position was swapped further right if it was left of it.
+        // If the member for this position was to the left of it, earlier swaps have moved the
+        // member to the right. The loop follows these swaps.
         let mut at = from(position);
         while at < position {
             at = from(at);
@@ -481,7 +484,8 @@ fn start_of(name: &str) -> u64 {
         Some(start) => u64::from_be_bytes(*start),
         None => {
             let start = name.bytes().fold(0, |start, byte| (start << 8) | u64::from(byte));
-            // At most seven bytes, so at least one is left; those of an empty name are all zero.
+            // A name has at most seven bytes here, so the number of shifted bits is valid. The
+            // result for an empty name is zero.
             start << (8 * (8 - name.len().max(1)))
         }
     }

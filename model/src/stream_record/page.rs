@@ -1,8 +1,8 @@
 //! A page of `GetRecords`, whose records are converted to Lambda's shape without decoding: their
 //! items are copied as raw text.
 //!
-//! The records are not interpreted; the consumer reports invalid ones. Most pages are plainly JSON
-//! and are read in one pass; others are read by serde, which reports what is wrong.
+//! The records are not interpreted; the consumer reports invalid ones. Most pages are plain JSON
+//! and are read in one pass. All others are read by serde, which reports what is wrong.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -142,7 +142,7 @@ const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
     ("eventID", Some(RecordMember::EventId)),
     ("eventName", Some(RecordMember::EventName)),
     ("eventVersion", Some(RecordMember::EventVersion)),
-    // These are constants in Lambda's record.
+    // Ignored, because they are constants in Lambda's record.
     ("eventSource", None),
     ("awsRegion", Some(RecordMember::AwsRegion)),
     ("dynamodb", Some(RecordMember::Change)),
@@ -285,7 +285,7 @@ impl<'b> ChangeBody<'b> {
     fn write(&self, out: &mut String) {
         let mut change = Object::begin(out);
         if let Some(seconds) = self.approximate_creation_date_time {
-            // With a fraction, as recorded on AWS: `1573690399.0`.
+            // The number has a fraction, as recorded on AWS: `1573690399.0`.
             let _ = write!(change.name("ApproximateCreationDateTime"), "{seconds:?}");
         }
         for (name, item) in self.items() {
@@ -409,7 +409,7 @@ mod tests {
             "eventSourceARN": ARN,
         });
         assert_eq!(parsed(&record.lambda_json), expected);
-        // Filters compare numbers by their texts.
+        // The fraction stays, because filters compare numbers by their texts.
         assert!(record.lambda_json.contains(":1573690399.0,"), "{}", record.lambda_json);
     }
 
@@ -465,7 +465,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is read in one pass from a damaged page equals what serde reads.
+        /// If a damaged page can be read in one pass, the result equals that of serde.
         #[test]
         fn invalid_json_is_never_accepted(
             records in 1_usize..4,
@@ -488,8 +488,8 @@ mod tests {
         }
     }
 
-    /// Plainly valid JSON is read in one pass, with the same result as serde, and all other text by
-    /// serde.
+    /// Plainly valid JSON is read in one pass, with the same result as with serde. All other text
+    /// is read by serde.
     #[test]
     fn plain_pages_are_read_in_one_pass() {
         let scanned = |body: &str| {

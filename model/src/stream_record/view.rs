@@ -65,8 +65,8 @@ impl<'t> RecordView<'t> {
         }
     }
 
-    /// Reads one record of a Lambda event, if nothing about it is unusual. Otherwise it may still
-    /// be a record, for [`lambda_record_from_str`].
+    /// Reads one record of a Lambda event if nothing about it is unusual. If the result is `None`,
+    /// [`lambda_record_from_str`] may still be able to read the record.
     #[must_use]
     pub fn read(text: &'t str) -> Option<Self> {
         let mut scanner = Scanner::new(text);
@@ -146,8 +146,8 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     }
 }
 
-/// Returns the records of a Lambda event as raw text, if nothing about the event is unusual. It
-/// only finds the ends of records; the caller has to parse them.
+/// Returns the records of a Lambda event as raw text, if nothing about the event is unusual. This
+/// function only finds the ends of the records; the caller has to parse the records.
 #[must_use]
 pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
@@ -158,8 +158,9 @@ pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     Some(found)
 }
 
-/// Passes on each record of a Lambda event as raw text, with its view if nothing about it is
-/// unusual. Returns `None` if the event is unusual; records passed on until then must be ignored.
+/// Passes on each record of a Lambda event as raw text, with its view if nothing about the record
+/// is unusual. Returns `None` if the event is unusual; the caller must then ignore the records that
+/// were already passed on.
 pub fn read_lambda_event<'t>(
     text: &'t str,
     mut record: impl FnMut(&'t str, Option<RecordView<'t>>),
@@ -191,7 +192,7 @@ fn each_record<'t>(
     (has_records && scanner.is_at_end()).then_some(())
 }
 
-/// The members of a record that were found. An inner `None` is a `null`.
+/// The members of a record that were found. `Some(None)` is a `null`.
 #[derive(Default)]
 struct Wire<'t> {
     event_id: Option<Cow<'t, str>>,
@@ -403,7 +404,8 @@ mod tests {
             (identity, "\"userIdentity\":null,"),
             ("\"eventVersion\":\"1.1\",", "\"more\":{\"a\":[1,null]},"),
             ("arn:x", "arn:\\u0078"),
-            // Names in another order, unknown names after them, or white space around.
+            // Names in another order, unknown names after the known ones, or white space around
+            // them.
             (r#""eventID":"e1","eventName":"REMOVE""#, r#""eventName":"REMOVE","eventID":"e1""#),
             (r#""Keys":{"pk":{"S":"a"}},"#, r#""SizeBytes2":{},"Keys":{"pk":{"S":"a"}},"#),
             (r#""eventVersion":"1.1","#, r#""eventVersion2":"1.1","eventSource" : "x","#),

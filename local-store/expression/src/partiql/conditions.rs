@@ -31,7 +31,7 @@ const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("LIST", AttributeType::L),
 ];
 
-/// Checks that the first operand is not the same path as another one.
+/// Checks that no other operand is the same path as the first one.
 fn check_distinct<'o>(
     operator: &str,
     first: &Operand,
@@ -67,7 +67,7 @@ pub(super) fn is_comparison(token: &Token) -> bool {
     matches!(token, Token::Symbol("=" | "<>" | "!=" | "<" | "<=" | ">" | ">="))
 }
 
-/// Returns the test of equality or its negation, according to the comparator.
+/// Returns the test of equality, or its negation if the comparator is `<>`.
 fn equality_test(comparator: Comparator, same: Test) -> Test {
     if comparator == Comparator::NotEqual { negated(same) } else { same }
 }
@@ -109,7 +109,7 @@ impl Parser<'_> {
     fn conjunction(&mut self) -> Parsed<Test> {
         let mut members = Vec::new();
         loop {
-            // Nested conjunctions are merged.
+            // Merges nested conjunctions into one.
             match self.negation()? {
                 Test::And(inner) => members.extend(inner),
                 member => members.push(member),
@@ -198,8 +198,8 @@ impl Parser<'_> {
         Ok(Test::Compare { comparator, left, right })
     }
 
-    /// Records that an attribute is compared for equality with the parameter `at` this token. No check
-    /// of the grammar reads its value.
+    /// Records that an attribute is compared for equality with the parameter at the token `at`. The
+    /// parser does not use the value of such a parameter.
     fn note_equal(&mut self, at: usize, operand: &Operand) {
         let token = self.tokens_from(at).first().map(|placed| &placed.token);
         if let (Some(Token::Parameter), Operand::Value(index)) = (token, operand) {
@@ -208,14 +208,15 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses what a condition, which is a boolean, may be compared with.
+    /// Parses a comparison whose first operand is a condition, that is, a boolean.
     fn as_boolean(&mut self, test: Test) -> Parsed<Test> {
         if self.take_word("IN") {
             self.count_operators(1)?;
             let candidates = self.candidates()?;
             let mut any = Vec::with_capacity(candidates.len());
             for candidate in candidates {
-                // Each candidate needs a copy of the condition, which counts like written text.
+                // Each candidate needs a copy of the condition. A copy counts as if it were written
+                // in the text.
                 self.count_operators(nodes(&test))?;
                 any.push(self.compared(test.clone(), Comparator::Equal, &candidate)?);
             }
@@ -430,7 +431,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the type after `IS`, which is `at` this token: `MISSING` or the name of a type, with or
+    /// Parses the type after the token `IS` at `at`: `MISSING` or the name of a type, with or
     /// without `NOT`.
     fn is_test(&mut self, operand: Operand, at: usize) -> Parsed<Test> {
         let negated = self.take_word("NOT");
@@ -468,7 +469,7 @@ impl Parser<'_> {
         } else if name == "DOUBLE_PRECISION" {
             self.take_word("PRECISION");
         }
-        // The length or the precision of the type.
+        // Skips the length or the precision of the type.
         if self.is_symbol(0, "(") {
             self.skip_brackets()?;
         }

@@ -145,7 +145,7 @@ impl Parser<'_> {
         self.or_refuse(number, AttributeValue::Null)
     }
 
-    /// Parses a literal within another one, at this place of it.
+    /// Parses a literal within another one. `place` is its place in the outer literal.
     fn literal_below(&mut self, place: &str) -> Parsed<AttributeValue> {
         let (above, level) = (self.literal_place.below.len(), usize::from(!place.is_empty()));
         self.literal_place.below.push_str(place);
@@ -222,7 +222,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// Returns the elements of a set as they are written, except binaries.
+    /// Returns the elements of a set as they are written, without binaries.
     fn texts_of_elements(&self, from: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {
@@ -292,7 +292,7 @@ impl Parser<'_> {
 }
 
 /// Returns a set of strings, numbers or binaries, all of one type, and the number of its distinct
-/// elements. Binaries come as parameters.
+/// elements. Binaries can only be parameters.
 fn set_of(elements: Vec<AttributeValue>) -> Parsed<(AttributeValue, usize)> {
     let mut strings = BTreeSet::new();
     let mut numbers = BTreeSet::new();

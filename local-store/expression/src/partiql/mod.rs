@@ -1,9 +1,9 @@
 //! PartiQL statements: from text and parameters to the values that other operations use: conditions,
 //! updates, projections and items.
 //!
-//! The module is pure. The server decides which item or index a statement reads, and asks a [`Where`]
-//! for the values of keys. Source: AWS, "PartiQL for DynamoDB reference". Texts follow the service's
-//! answers, as public conformance suites recorded them.
+//! The module is pure. The server decides which item or index a statement reads. For that it gets
+//! the values of keys from a [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Texts follow
+//! the service's answers, as public conformance suites recorded them.
 
 mod conditions;
 mod keywords;
@@ -157,8 +157,8 @@ impl Where {
         (!self.is_empty()).then(|| Condition::new(self.all, self.values))
     }
 
-    /// Returns the conditions that are not equalities on a key attribute in `keys`. They can also hold
-    /// for an item that does not exist. `None` if there are none.
+    /// Returns the conditions except equalities on a key attribute in `keys`; `None` if there are
+    /// no others. The returned condition can also hold for an item that does not exist.
     #[must_use]
     pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
         let Self { all, values } = self;

@@ -32,8 +32,9 @@ pub(super) const PARAMETERS_MISMATCH: &str =
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-/// A statement, and the positions of parameters that the parser did not read, with their indexes in the
-/// values of the conditions. Other values in these positions give the same statement otherwise.
+/// A statement, and its parameters whose values the parser did not use: their positions, and the
+/// indexes of their values in the conditions. If only these values change, the rest of the
+/// statement stays the same.
 pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
 pub(super) fn parse(
@@ -91,7 +92,7 @@ pub(super) struct Parser<'p> {
     /// The number of operators and functions in the conditions so far.
     pub(super) operators: usize,
     pub(super) literal_place: LiteralPlace,
-    /// Why the statement is refused, if it can be parsed to its end.
+    /// The reason why the statement is refused, reported if the statement can be parsed to its end.
     pub(super) refused: Option<PartiqlError>,
 }
 
@@ -153,7 +154,7 @@ impl Parser<'_> {
         if self.take_word(word) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Returns the error that nothing in the grammar fits the next token.
+    /// Returns the error for a next token that the grammar does not allow.
     pub(super) fn unexpected(&self) -> PartiqlError {
         PartiqlError::malformed(match self.peek() {
             Some(Token::Word(word)) if is_operator(word) => "Unexpected operator",
@@ -263,7 +264,7 @@ impl Parser<'_> {
         Ok(Statement::Update { table, update, condition, returning })
     }
 
-    /// Parses an update with the table and the conditions first.
+    /// Parses an update that begins with the table and the conditions.
     fn update_behind_from(&mut self) -> Parsed<Statement> {
         let table = self.table()?;
         let condition: Where = self.optional_where()?;

@@ -74,7 +74,7 @@ struct Names<'n> {
 }
 
 impl<'n> Names<'n> {
-    /// Returns the key attribute that an operand is.
+    /// Returns the name of the key attribute if the operand is one.
     fn of(self, operand: &Operand) -> Option<&'n str> {
         let names = std::iter::once(self.partition).chain(self.sort);
         names.into_iter().find(|name| is_whole(operand, name))
@@ -88,8 +88,8 @@ impl<'n> Names<'n> {
 /// The reads of a `SELECT` that the service accepts.
 #[derive(Debug)]
 pub struct Reads<'w> {
-    /// The reads in the order of the partition keys. `None` if one of them has no partition key: then
-    /// the whole table or index is read.
+    /// The reads in the order of the partition keys. `None` if one of them has no partition key, so
+    /// that the whole table or index must be read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }
@@ -104,7 +104,7 @@ impl Reads<'_> {
         for read in self.of_collections.as_ref()? {
             let value = read.partition?;
             match found.last_mut() {
-                // Several parts of one collection are replaced by the whole collection.
+                // If several parts of one collection must be read, the whole collection is read.
                 Some((last, range)) if *last == value => *range = None,
                 _ => found.push((value, read.range.as_ref())),
             }
@@ -121,9 +121,10 @@ impl Reads<'_> {
         Some(found.into_iter().map(collection).collect())
     }
 
-    /// Returns the attributes besides the key because of which the service refuses to read an index that
-    /// does not hold them: those of the last read, in the order of the partition keys. Empty if
-    /// everything is read, or if one read needs no missing attribute.
+    /// Returns attributes that the conditions need and an index does not hold. If there are any,
+    /// the service refuses the statement. The result is that of the last read, in the order of the
+    /// partition keys. It is empty if the whole index is read, or if one read needs only attributes
+    /// that the index holds.
     #[must_use]
     pub fn missing(&self, holds: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut last = Vec::new();
@@ -229,8 +230,7 @@ impl Where {
         }
     }
 
-    /// Returns whether a test has a condition on the key because of which the service decomposes an
-    /// `OR`.
+    /// Returns whether a test has a condition on the key that makes the service decompose an `OR`.
     fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) | Test::Or(members) => {
@@ -529,7 +529,8 @@ mod tests {
         }
     }
 
-    /// Goal: the attributes that an index lacks are those of the last read, in the order of Java.
+    /// Goal: the attributes that an index lacks are those of the last read, in the order of Java's
+    /// sets.
     #[test]
     fn missing_attributes_are_those_of_the_last_read() {
         for (condition, expected) in [

@@ -17,7 +17,8 @@ const JOINS: [&str; 6] = ["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"];
 /// The clauses that end an expression.
 const CLAUSES: [&str; 6] = ["FROM", "WHERE", "ORDER", "GROUP", "HAVING", "LIMIT"];
 
-/// The refusals of a statement that is parsed to its end: the first one of each kind.
+/// The refusals of a statement that is parsed to its end. Only the first refusal of each kind is
+/// kept.
 #[derive(Default)]
 struct Refusals {
     clause: Option<PartiqlError>,
@@ -71,7 +72,7 @@ impl Parser<'_> {
         Ok(Select { table, index, projection, condition, order })
     }
 
-    /// Skips a source that this store does not support. A malformed source stays an error.
+    /// Skips a source that this store does not support. A malformed source is still an error.
     fn skip_source(&mut self, refusal: PartiqlError) -> Parsed<PartiqlError> {
         if refusal.is_malformed() {
             return Err(refusal);

@@ -33,7 +33,8 @@ enum Kept {
     Next,
     /// A cached statement.
     Known(Box<Known>),
-    /// Never cached: other values differ, or the statement is of another kind.
+    /// Never cached: the statements differ in more than values of equality conditions, or are of
+    /// another kind.
     Never,
 }
 
@@ -170,7 +171,7 @@ mod tests {
             for number in 0..count {
                 let value = |at: u32| values[number / values.len().pow(at) % values.len()].clone();
                 let given: Vec<_> = (0..parameters).map(value).collect();
-                // Another value in each place, all others, and one too few.
+                // Another value in one place, other values in all places, and one value too few.
                 let mut others: Vec<Vec<AttributeValue>> = (0..given.len())
                     .flat_map(|at| values.iter().map(move |value| (at, value)))
                     .map(|(at, value)| place(&given, at, value))
@@ -192,7 +193,8 @@ mod tests {
         }
     }
 
-    /// Goal: a text is not cached if other values differ, because the cache would be useless.
+    /// Goal: a text is not cached if other values than those of equality conditions differ, because
+    /// the cached statement could not be reused.
     #[test]
     fn a_text_with_other_differences_is_not_cached() {
         let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ?").unwrap();

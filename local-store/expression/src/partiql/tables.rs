@@ -4,7 +4,7 @@ use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 
 impl Parser<'_> {
-    /// Parses the table after `INSERT INTO`. A word after it is not an alias.
+    /// Parses the table after `INSERT INTO`. No alias can follow it.
     pub(super) fn inserted_table(&mut self) -> Parsed<String> {
         let is_name = self.is_name();
         let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");

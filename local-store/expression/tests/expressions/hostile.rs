@@ -1,4 +1,5 @@
-//! Texts at and beyond the limits, and texts that were made to overflow a stack or to take long.
+//! Texts at and beyond the limits, and texts that are written to overflow a stack or to take a long
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use expression::{
 };
 use model::{AttributeValue, Item, Number};
 
-/// A stack that is much smaller than that of any thread of the store.
+/// The size of a stack that is much smaller than that of any thread of the store.
 const STACK_BYTES: usize = 1024 * 1024;
 
 fn on_a_small_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

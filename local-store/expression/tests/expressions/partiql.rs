@@ -1,5 +1,5 @@
-//! PartiQL statements that were made to overflow a stack or to exceed a limit, and random sequences of
-//! tokens.
+//! PartiQL statements that are written to overflow a stack or to exceed a limit, and random
+//! sequences of tokens.
 //!
 //! The server's `testdata/api` tests the execution of statements.
 
@@ -7,7 +7,7 @@ use expression::partiql::{Statement, parse_statement};
 use model::{AttributeValue, Item, Number};
 use proptest::prelude::*;
 
-/// A stack that is much smaller than that of any thread of the store.
+/// The size of a stack that is much smaller than that of any thread of the store.
 const STACK_BYTES: usize = 1024 * 1024;
 
 /// Applies an update to an item with a list of NULLs.
@@ -19,8 +19,8 @@ fn updated(set: &str, nulls: usize) -> Result<Item, String> {
     update.apply(&Item::new().with("l", list)).map_err(|error| error.to_string())
 }
 
-/// Goal: no nesting makes a list that is larger than an item may be. If the list were made before the
-/// check, the first case would take gigabytes.
+/// Goal: no nesting makes a list that is larger than an item may be. If the check came after the
+/// list was made, the first case would take gigabytes.
 #[test]
 fn lists_that_are_appended_stay_below_the_size_of_an_item() {
     let too_large = Err("Item size to update has exceeded the maximum allowed size".to_owned());
@@ -130,7 +130,7 @@ fn words_have_no_case_and_blanks_and_comments_no_meaning() {
     ] {
         assert_eq!(parse_statement(text, &[]).unwrap(), plain, "{text}");
     }
-    // A quoted keyword is a name, and the case of a name matters.
+    // A keyword in quotes is a name. The case of a name matters.
     for text in ["SELECT \"from\" FROM \"select\"", "SELECT a FROM T WHERE b = 1 AND c IS MISSING"]
     {
         assert_ne!(parse_statement(text, &[]).unwrap(), plain, "{text}");
@@ -152,7 +152,7 @@ fn parameters_are_used_in_the_order_of_the_text() {
     }
 }
 
-/// Tokens of statements, and texts that are no tokens.
+/// Tokens of statements, and texts that are not tokens.
 const TOKENS: [&str; 83] = [
     "SELECT",
     "*",

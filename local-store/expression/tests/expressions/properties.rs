@@ -24,7 +24,7 @@ fn number(value: i64) -> AttributeValue {
     AttributeValue::N(Number::from(value))
 }
 
-/// Parses the text with every parser, and uses what is accepted.
+/// Parses the text with every parser, and evaluates or applies what a parser accepts.
 fn read_everywhere(text: &str) {
     let item = Item::new().with("a", number(1)).with("b", AttributeValue::L(vec![number(2)]));
     for kind in [ExpressionKind::Condition, ExpressionKind::Filter] {
@@ -100,7 +100,7 @@ fn near_grammar() -> impl Strategy<Value = String> {
         .prop_map(|words| words.into_iter().flat_map(|(word, space)| [word, space]).collect())
 }
 
-/// A condition over the numbers `n0` to `n3`, some of which an item lacks.
+/// A condition over the numbers `n0` to `n3`. An item may lack some of them.
 #[derive(Clone, Debug)]
 enum Model {
     Compare(usize, &'static str, i64),

@@ -32,7 +32,7 @@ impl Fields {
         self.all(name).next()
     }
 
-    /// Returns these fields, and those of `defaults` that are missing.
+    /// Returns these fields, and those of `defaults` that these lack.
     fn or(&self, defaults: &Self) -> Self {
         let missing = defaults.0.iter().filter(|(name, _)| self.one(name).is_none());
         Self(self.0.iter().chain(missing).cloned().collect())

@@ -39,8 +39,9 @@ impl Node {
                 }
             }
             Request::Vote(mut request) => {
-                // The library protects the leader that its disk names for a while. Until this node
-                // has heard from a leader since its start, there is none to protect.
+                // After a start, the library rejects votes for a while to protect the leader that
+                // this node's disk names. If the node has not heard from a leader since its start,
+                // there is no leader to protect.
                 request.leadership_transfer |= !self.inner.heard_of_leader.load(Ordering::Relaxed);
                 match raft.vote(request).await {
                     Ok(response) => Response::Vote(response),
@@ -58,7 +59,8 @@ impl Node {
                     if submission.is_too_old(now) {
                         return Response::TooOld { now };
                     }
-                    // The sender waits no longer than that, and waiting submissions take memory.
+                    // The sender waits only for this time, and a submission that waits takes
+                    // memory.
                     let answer = self.answer_submit(submission);
                     let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
                     let late = || Response::Unknown("not applied in time".to_owned());
@@ -72,7 +74,7 @@ impl Node {
             },
             Request::Status => Response::Status(Box::new(self.status())),
             Request::TransferLeader(request) => match raft.handle_transfer_leader(request).await {
-                // A node that cannot lead does not stand for election.
+                // A node that cannot lead does not start an election.
                 Ok(_) => Response::LeaderTransferred,
                 Err(error) => stopped(&error),
             },

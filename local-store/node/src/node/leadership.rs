@@ -1,5 +1,5 @@
-//! Decides without a message whether a node leads; [`crate::leadership`] explains why that is
-//! sound.
+//! Decides without a message whether a node leads. [`crate::leadership`] explains why the result is
+//! right.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::types::NodeId;
 
 impl Node {
     /// Returns whether views opened from now on are linearizable: they show everything that any
-    /// node acknowledged, or showed in a strong read, before the call. `false` means unknown; then
-    /// [`Node::read_index`] decides.
+    /// node acknowledged, or showed in a strong read, before the call. `false` means unknown; call
+    /// [`Node::read_index`] in that case.
     #[must_use]
     pub fn shows_all(&self) -> bool {
         self.index_to_show().is_some_and(|told| self.inner.replica.has_applied(told))

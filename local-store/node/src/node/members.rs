@@ -7,8 +7,8 @@ use crate::error::SubmitError;
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
 
 impl Node {
-    /// Makes these nodes the members of the group, if this node leads. New members first receive the
-    /// state as learners. Then one step makes them voters and removes the others.
+    /// Makes these nodes the members of the group, if this node leads. New members first receive
+    /// the state as learners. One further step makes them voters and removes all other members.
     ///
     /// # Errors
     /// When this node does not lead, or another change is in progress. A partial change stays; the call
@@ -43,8 +43,8 @@ impl Node {
         if self.leader() != Some(self.id()) {
             return Err(not_done(format!("node {} does not lead", slot_of(self.id()))));
         }
-        // A leader with a quorum has every incarnation in its membership; a deposed one may lack
-        // some.
+        // A leader with a quorum knows every assigned identity from its membership. A deposed
+        // leader may lack some.
         self.read_index().await?;
         let status = self.status();
         let known = status.voters.iter().chain(&status.learners);
@@ -55,8 +55,8 @@ impl Node {
         added.map(|_| node).map_err(|error| not_done(error.to_string()))
     }
 
-    /// Starts an election at once: for nodes that have all just started, so that there is no leader
-    /// to wait for. Harmless if there is one.
+    /// Starts an election at once. Use it when all nodes have just started, so that there is no
+    /// leader to wait for. It does no harm if there is a leader.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
             tracing::debug!(%error, "a node stopped before it could start an election");

@@ -40,7 +40,8 @@ pub use self::settings::{Parts, Settings};
 
 /// Pause between two attempts if there is no leader, or it cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
-/// Time for the leader to respond to a forwarded request: some slow syncs of a majority.
+/// Time-out for the leader's response to a forwarded request; long enough for some slow syncs of a
+/// majority.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time to wait until a forwarded write is also applied here, so that its client can read it from
 /// this node. The write succeeds even if this wait times out.
@@ -59,8 +60,8 @@ struct Inner {
     transport: Arc<dyn Transport>,
     clock: Arc<Clock>,
     settings: Settings,
-    /// The last term before this start: if this node led it, it may have lost entries that it had
-    /// applied.
+    /// The last term before this start. A node that led this term may have lost entries that it had
+    /// applied, so its leadership of this term proves nothing.
     earlier_term: u64,
     /// See [`network::Network::told`].
     told: Arc<AtomicU64>,
@@ -208,8 +209,8 @@ impl Node {
         self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
     }
 
-    /// Applies commands, in order, in one log entry, whichever node leads. Returns one reply for
-    /// each when they are committed, applied by the leader, and usually here too.
+    /// Applies commands, in order, in one log entry. Any node may lead. Returns one reply for each
+    /// command once the leader, and usually also this node, has applied the committed entry.
     ///
     /// # Errors
     /// See [`SubmitError`]; a time-out is [`SubmitError::Unknown`].
@@ -244,7 +245,7 @@ impl Node {
                 return Err(SubmitError::NotDone("the node has stopped".to_owned()));
             }
             leader = self.leader();
-            // The client still waits.
+            // The client still waits, so the next attempt counts as a new submission.
             submission.asked_at = self.inner.clock.now();
         }
     }
@@ -258,7 +259,7 @@ impl Node {
     ) -> Result<Option<Vec<Reply>>, SubmitError> {
         let encoded = encode_submission(submission).map_err(SubmitError::NotDone)?;
         if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
-            // The leader would reject it as well.
+            // The leader would reject such commands as well.
             return Ok(Some(refuse_as_too_large(&submission.commands)));
         }
         match self.call_leader(leader, Request::Submit(encoded)).await {
@@ -326,7 +327,7 @@ impl Node {
     /// Waits until the entry is applied here.
     ///
     /// # Errors
-    /// When the node stops before.
+    /// When the node stops first.
     async fn applied(&self, index: u64) -> Result<(), SubmitError> {
         let mut applied = self.inner.replica.applied();
         let is_stopped = || self.inner.damage.is_stopped();

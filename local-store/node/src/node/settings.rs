@@ -21,23 +21,26 @@ use crate::worker::Worker;
 pub struct Settings {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Election timeout: a follower without a heartbeat stands for election after the second value plus
-    /// a random value between both. The default is 0.9 to 1.2 s. Busy machines rarely exceed that, and a
-    /// killed leader is replaced within two seconds even if the first election is split.
+    /// Election timeout. A follower that gets no heartbeat starts an election after the second
+    /// value plus a random value between both. The default is 0.9 to 1.2 s. Pauses of busy machines
+    /// are rarely longer, and a killed leader is replaced within two seconds even if the first
+    /// election is split.
     pub election: (Duration, Duration),
-    /// Entries after which the state is made durable and the log is purged up to there.
+    /// Number of entries after which the state is made durable. The log is then purged up to the
+    /// durable entry.
     pub snapshot_entries: u64,
-    /// Applied entries that stay in the log for peers that lag a little.
+    /// Number of applied entries that stay in the log for peers that are slightly behind.
     pub entries_kept: u64,
     /// Time-out for a part of a snapshot, and for the installation after the last part. When a peer
-    /// times out, the leader sends the snapshot from its beginning, and nothing else meanwhile.
+    /// times out, the leader sends the snapshot to it from the beginning, and nothing else
+    /// meanwhile.
     pub snapshot_part: Duration,
     /// Time-out of a request, including elections and forwarding; after it, the outcome is unknown.
     pub request: Duration,
     /// The number of arcs of the ring.
     pub arcs: u32,
-    /// Whether this process has other replicas of the group: the first one to apply an entry keeps
-    /// the result for them for a while.
+    /// Whether this process has other replicas of the group. If so, the first replica that applies
+    /// an entry keeps the result for the others for a while.
     pub has_neighbours: bool,
 }
 
@@ -66,10 +69,10 @@ impl Settings {
             election_timeout_max: millis(self.election.1),
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
             max_in_snapshot_log_to_keep: self.entries_kept,
-            // A peer that is behind gets entries for as long as the log has them.
+            // A peer that is behind gets entries as long as the log still has them.
             replication_lag_threshold: u64::MAX / 2,
-            // Leadership before the restart proves nothing: the state of a restarted node may lack
-            // entries that it had applied, and it no longer knows what is committed.
+            // A restarted leader must be elected again. Its state may lack entries that it had
+            // applied, and it no longer knows which entries are committed.
             enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
             ..Config::default()
         };

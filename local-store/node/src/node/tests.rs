@@ -253,7 +253,7 @@ async fn a_node_with_a_diverged_state_stops() {
     storage.view().scan(&[3], &[4], false, &mut visit).unwrap();
     storage.apply(&Batch { ops: vec![Op::Delete(item.unwrap())] }).unwrap();
 
-    // Only a node that lacks the item then has something to write.
+    // The item was deleted on one node only, so the same write changes the item only there.
     for _ in 0..COMPARED_EVERY {
         leader.submit(vec![put("k")]).await.unwrap();
     }
@@ -360,7 +360,7 @@ async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
     assert!(!shows_all(&cluster).contains(&old));
     assert_eq!(shows_all(&cluster), [cluster.leader()]);
 
-    // One vote and its own are a majority; its own alone is not.
+    // One other vote and the leader's own are a majority. The leader's own vote alone is not.
     let leader = cluster.leader();
     cluster.crash(old, 1).await;
     assert_eq!(shows_all(&cluster), [leader]);
@@ -466,7 +466,7 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     let node = &cluster.nodes[&behind];
     node.read_index().await.unwrap();
     assert!((0..130).all(|number| has(node, &format!("k{number}"))));
-    // It continues from there, even after it has lost its unsynced writes.
+    // The node continues from the snapshot, even after it has lost its unsynced writes.
     cluster.crash(behind, 2).await;
     cluster.start_node(behind).await;
     let node = &cluster.nodes[&behind];
@@ -556,7 +556,7 @@ async fn a_node_whose_state_lacks_truncated_entries_does_not_start() {
     let state = cluster.homes.insert(follower, MemoryHome::default()).unwrap();
     let refused = cluster.try_to_start(follower).await.unwrap_err();
     assert!(refused.contains("lacks the entries 0 to"), "{refused}");
-    // With its own state it starts.
+    // With its own state, the node starts.
     cluster.homes.insert(follower, state);
     cluster.start_node(follower).await;
     cluster.nodes[&follower].read_index().await.unwrap();

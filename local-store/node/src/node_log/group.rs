@@ -10,18 +10,19 @@ use super::record::Record;
 use crate::log_id::{LogId, log_id};
 use crate::types::{Entry, Payload, Vote};
 
-/// The most entries, and the most bytes that they count, whose decoded commands and results are
-/// kept, so that all nodes of a process can use the result of one. The nodes are a few entries
-/// apart, of up to some hundred kilobytes under load. Keeping more only takes memory: for small
-/// entries several times their bytes. The result of an entry is kept only in proportion to its size
-/// (see `payload`), so that all of them take at most about 50 MB per arc.
+/// The most entries whose decoded commands and results are kept, and the most bytes that these
+/// entries count. All nodes of a process can then use the result that one of them computed. Under
+/// load the nodes are a few entries apart, each of up to some hundred kilobytes. Keeping more would
+/// only take memory: small entries take several times their bytes. The size of a kept result is
+/// limited in proportion to its entry (see `payload`), so all results take at most about 50 MB per
+/// arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
 
 /// The position of an entry, and the entry while it is recent.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
-    /// Its position in the node's log.
+    /// The position of the entry in the node's log.
     pub(super) position: u64,
     term: u64,
     /// The entry, while it is recent.
@@ -36,7 +37,7 @@ pub(super) struct Group {
     /// The index of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
-    /// Number of slots from the front whose entries are no longer in memory.
+    /// Number of slots from the front whose entries are not in memory any more.
     forgotten: usize,
     /// Bytes of the entries in memory.
     pub(super) kept_bytes: usize,
@@ -64,8 +65,8 @@ impl Group {
             Record::Entry(entry) => {
                 let at = entry.log_id;
                 if self.slots.is_empty() {
-                    // At start-up the first existing entry can have any index; the record of the
-                    // purge that removed the entries before it follows later.
+                    // At start-up the first entry can have any index: a purge removed the entries
+                    // before it, and the record of that purge comes later in the log.
                     self.first = at.index;
                 } else if at.index != self.next() {
                     let next = self.next();
@@ -85,7 +86,7 @@ impl Group {
         Ok(())
     }
 
-    /// Drops the decoded commands and results of older entries.
+    /// Records a new entry, and drops the decoded commands and results of older entries.
     fn note_new(&mut self, entry: &Entry) {
         let EntryPayload::Normal(payload) = &entry.payload else { return };
         self.new_count += payload.counts();
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(group.oldest_position(), Some(5));
         group.take(12, entry(7), true).unwrap();
         assert!(group.take(13, entry(9), true).is_err());
-        // A snapshot replaces entries that never arrived.
+        // A snapshot can replace entries that never arrived.
         group.take(14, Record::Purged(log_id(2, 40)), true).unwrap();
         assert_eq!((group.next(), group.last_log_id()), (41, Some(log_id(2, 40))));
         assert_eq!(group.kept_bytes, 0);

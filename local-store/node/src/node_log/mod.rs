@@ -2,13 +2,13 @@
 //!
 //! Entries, votes, truncations and purges are queued in order. A job on the worker appends all
 //! queued records; a second one syncs them together and reports them as durable, in that order.
-//! Records that are queued meanwhile form the next group. So a vote and an entry of any group share
-//! their sync, and no record can become durable before one that was queued earlier.
+//! Records that are queued meanwhile form the next group. Therefore a vote and an entry of any
+//! groups share a sync, and no record can become durable before one that was queued earlier.
 //!
 //! The last vote and the last purge of every group survive a truncation of the log: they are
-//! written again before it. The committed index is not stored: a node that starts applies the
-//! entries that its state lacks when a leader announces what is committed. A failed sync is never
-//! retried: the node has failed.
+//! written again before it. The committed index is not stored. A node that has started waits until
+//! a leader announces which entries are committed, and then applies those that its state lacks. A
+//! failed sync is never retried: the node has failed.
 
 mod group;
 #[cfg(test)]
@@ -45,12 +45,12 @@ pub use self::raft_storage::GroupLog;
 /// share the bytes of entries.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of records that may wait for the disk; beyond that, appending waits. A healthy disk has
-/// less than three of the largest entries waiting. A blocked disk does not slow down a leader whose
-/// entries a majority of other nodes has synced; without this bound the leader would keep them all
-/// in memory.
+/// less than three of the largest entries waiting. If the leader's own disk is blocked, the other
+/// nodes can still form a majority, so the leader continues to append. Without this bound it would
+/// keep all these entries in memory.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Pause until an append is retried after a full disk rejected it. Nothing was written, so a retry
-/// is safe; requests time out meanwhile.
+/// Pause until an append is retried after a full disk rejected it. The rejected append wrote
+/// nothing, so a retry is safe. Requests time out meanwhile.
 const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 
 /// A queued item for the disk.
@@ -178,7 +178,7 @@ impl NodeLog {
         (state.syncs, state.log_bytes)
     }
 
-    /// Returns whether this group's oldest entry prevents the truncation of the files.
+    /// Returns whether the oldest entry of this group prevents the truncation of the files.
     #[must_use]
     pub fn is_held_by(&self, arc: ArcId) -> bool {
         let state = self.shared.lock();
@@ -187,10 +187,10 @@ impl NodeLog {
         first.is_some() && state.groups.get(&arc).and_then(oldest) == first
     }
 
-    /// Removes, before a group starts, the entry at the index of the state's last one and all later
-    /// ones, if it has another term. A later leader has replaced them. At a power loss, the state
-    /// can have the replacement on disk before the log has it: an entry that a majority of other
-    /// nodes has synced is applied without waiting for the local sync.
+    /// Before a group starts, removes entries that a later leader has replaced: the entry at the
+    /// index of the state's last one, if it has another term, and all entries after it. A power
+    /// loss can leave such entries, because an entry that a majority of other nodes has synced is
+    /// applied without waiting for the local sync.
     pub(super) fn cut_replaced(&self, arc: ArcId, applied: crate::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
@@ -235,7 +235,8 @@ impl NodeLog {
         let mut state = self.shared.lock();
         state.check()?;
         state.push(arc, Record::Purged(upto))?;
-        // Other records that must survive are appended again, after the part that is truncated.
+        // The other records that must survive are appended again, so that they are after the
+        // truncated part.
         let last: Vec<(ArcId, Record)> = state
             .groups
             .iter()
@@ -268,10 +269,10 @@ impl NodeLog {
     pub fn verify(&self, after: Option<u64>, bytes_max: usize) -> io::Result<Option<(u64, usize)>> {
         let shared = Arc::clone(&self.shared);
         let (sender, verified) = mpsc::channel();
-        // The worker must append in between, and one verification blocks it for as long as the read
-        // takes.
+        // Each verification is a job of its own, because it blocks the worker and the worker must
+        // append in between.
         self.shared.worker.run(Box::new(move || {
-            // The caller may be gone.
+            // The caller may have stopped waiting.
             let _ = sender.send(shared.verify(after, bytes_max));
         }));
         verified.recv().unwrap_or_else(|_| Err(io::Error::other("the log's worker has ended")))
@@ -298,8 +299,8 @@ impl NodeLog {
                 });
                 return Ok(take_bytes(here, bytes_max));
             }
-            // The read is queued under the lock, like every append and sync. So a job that
-            // truncates the files for a later purge runs after this read, and the positions stay
+            // The read is queued under the lock, like every append and sync. A job that truncates
+            // the files for a later purge therefore runs after this read, so the positions stay
             // valid until then.
             let shared = Arc::clone(&self.shared);
             run_on(&*self.shared.worker, move || shared.read_found(found, bytes_max))
@@ -317,7 +318,7 @@ impl NodeLog {
 /// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Returns whether the disk made a read fail: wrong bytes, or none.
+/// Returns whether a read failed because the disk returned wrong bytes or an error.
 fn is_damage(error: &io::Error) -> bool {
     match error.get_ref().and_then(|source| source.downcast_ref::<log::Error>()) {
         Some(log::Error::Disk(disk)) => disk.source.raw_os_error() == Some(DISK_ERROR),
@@ -364,7 +365,8 @@ impl State {
         let (term, payload) = record::encode(arc, &record).map_err(io::Error::other)?;
         let (bytes, bytes_max) = (payload.len(), self.record_bytes_max);
         if bytes > bytes_max {
-            // In the queue, the record would stop the log for all groups.
+            // The record is rejected here, because in the queue it would stop the log for all
+            // groups.
             return Err(io::Error::other(format!(
                 "the record has {bytes} bytes; the log accepts at most {bytes_max}"
             )));
@@ -440,7 +442,7 @@ impl Shared {
         for item in items {
             match item {
                 Item::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
-                // The receiver may be gone.
+                // The receiver may have stopped waiting.
                 Item::Done(Completion::Signal(signal)) => drop(signal.send(())),
                 Item::Record(_) | Item::Shorten(_) => {}
             }
@@ -484,7 +486,8 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = io::Error::other(error);
-                    // The node still votes, and appends after the damage, until it is set aside.
+                    // Damage is only reported: the node continues to vote and to append until it is
+                    // set aside.
                     if is_damage(&error) {
                         self.on_failure.damage().report(&cannot_be_read(&error));
                     }

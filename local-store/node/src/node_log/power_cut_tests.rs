@@ -1,6 +1,6 @@
 //! Random histories of a node's log with two groups, under power cuts at any disk operation, also
-//! during a recovery. The log is one ordered stream, so recovery must find the result of a prefix
-//! of the history, which includes everything reported as durable.
+//! during a recovery. The log is one ordered stream. Therefore recovery must find the result of a
+//! prefix of the history, and the prefix must include everything that was reported as durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ async fn read(log: &NodeLog) -> [Said; 2] {
 struct History {
     random: SplitMix64,
     states: Vec<[Said; 2]>,
-    /// States before this one are not valid results of a recovery any more.
+    /// States before this one are no longer valid results of a recovery.
     durable: usize,
     term: u64,
 }
@@ -169,7 +169,7 @@ fn open(disk: &SimulatedDisk) -> Result<NodeLog, log::Error> {
 /// Cuts the power until the log opens again.
 async fn recover(disk: &SimulatedDisk, random: &mut SplitMix64) -> NodeLog {
     loop {
-        // Pending operations of the earlier process fail, because its disk is off.
+        // The disk is off while the pending operations of the earlier process run, so they fail.
         disk.power_off();
         tokio::time::sleep(Duration::from_secs(5)).await;
         disk.power_cut(random.next_u64());
@@ -214,7 +214,7 @@ async fn recovery_finds_the_result_of_a_prefix_of_the_history() {
                 possible.last()
             );
             cut_short += u64::from(found != *history.now());
-            // Recovered entries are durable.
+            // The entries that a recovery found are durable.
             (history.states, history.durable) = (vec![found], 0);
         }
     }

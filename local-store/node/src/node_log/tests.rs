@@ -89,7 +89,7 @@ async fn reported_records_survive_a_power_cut() {
         append(&mut log, (0..10).map(|index| entry(index, 300)).collect()).await;
         log.truncate_after(Some(log_id(1, 5))).await.unwrap();
         append(&mut log, vec![entry(6, 10)]).await;
-        // Queued, and perhaps written, but not reported.
+        // The entry is queued, and perhaps written, but not reported as durable.
         log.append([entry(7, 3000)], IOFlushed::noop()).await.unwrap();
         tokio::time::sleep(Duration::from_micros(150 * (seed % 2))).await;
         drop(log);
@@ -103,7 +103,8 @@ async fn reported_records_survive_a_power_cut() {
     }
 }
 
-/// The state has the entry of a later leader on disk, the log only the entry that it replaced.
+/// A later leader replaced an entry. The state has the new entry on disk, but the log still has the
+/// old one.
 #[tokio::test(start_paused = true)]
 async fn replaced_entries_are_removed_when_the_state_is_ahead() {
     for (applied, last, left) in [
@@ -120,7 +121,7 @@ async fn replaced_entries_are_removed_when_the_state_is_ahead() {
         let last = (left > 0).then_some(last);
         assert_eq!(log.get_log_state().await.unwrap().last_log_id, last, "{applied}");
         assert_eq!(indexes(&mut log).await, Vec::from_iter(0..left), "{applied}");
-        // What the consensus library does if a state is ahead.
+        // The consensus library purges the log like this if the state is ahead.
         if last < Some(applied) {
             log.purge(applied).await.unwrap();
             append(&mut log, vec![entry(applied.index + 1, 10)]).await;
@@ -162,8 +163,8 @@ async fn the_vote_survives_a_truncation_of_the_log() {
     assert_eq!(last, Some(log_id(1, 60)));
 }
 
-/// Goal: applying a long log does not keep all of it in memory: entries that are removed while the
-/// first ones are applied were not read.
+/// Goal: not all entries of a long log are in memory while they are applied. Method: entries that
+/// are removed while the first ones are applied must not have been read before.
 #[tokio::test(start_paused = true)]
 async fn entries_to_apply_are_read_in_parts() {
     for (count, bytes, kept) in [(3_000, 100, 2_000), (12, 1024 * 1024, 8)] {
@@ -187,7 +188,7 @@ async fn entries_to_apply_are_read_in_parts() {
     }
 }
 
-/// A worker that records whether its log was locked when it got its last job.
+/// A worker that records whether its log was locked when the last job was submitted.
 struct Noting {
     inner: TaskWorker,
     log: OnceLock<Weak<Shared>>,
@@ -207,8 +208,8 @@ impl Worker for Noting {
     }
 }
 
-/// Goal: the entries of a queued read still exist when its job runs: no purge comes in between,
-/// which would end the process.
+/// Goal: the entries of a queued read still exist when its job runs. A purge in between would end
+/// the process.
 #[tokio::test(start_paused = true)]
 async fn a_read_is_queued_before_a_purge() {
     let disk = SimulatedDisk::new();
@@ -291,7 +292,7 @@ async fn a_full_disk_delays_and_loses_nothing() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk, 16 * 1024).group(ARC);
     append(&mut log, vec![entry(0, 100)]).await;
-    // The next new segment finds no space, once.
+    // The creation of the next segment fails once for lack of space.
     disk.fail_at(disk.operations(), storage::disk::Fault::OutOfSpace);
     append(&mut log, (1..40).map(|index| entry(index, 1000)).collect()).await;
     let found: BTreeSet<u64> = indexes(&mut log).await.into_iter().collect();
@@ -307,7 +308,7 @@ async fn a_failed_sync_is_final() {
     let on_fatal: OnFatal = Arc::new(move |reason| sender.send(reason.to_owned()).unwrap());
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
     let mut log = NodeLog::open(log, worker, on_fatal).unwrap().group(ARC);
-    // The write is the next operation, the sync the one after it.
+    // The next operation is the write, and the one after it is the sync.
     disk.fail_at(disk.operations() + 1, storage::disk::Fault::Io);
     assert!(log.save_vote(&vote(1)).await.is_err());
     assert!(died.recv().unwrap().contains("cannot be synced"));

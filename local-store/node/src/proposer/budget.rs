@@ -2,29 +2,29 @@
 //!
 //! An update has a few bytes, but may write an item of 400 KB. A node applies an entry as a whole,
 //! during which it serves nothing else, and keeps its changes in memory until then. The size of the
-//! items is known after an entry was applied. So the next entry may have about twice as many
-//! writes, as long as they stay small.
+//! items is known only after an entry was applied. Therefore each entry may have at most about
+//! twice as many writes as the previous one, as long as the items stay small.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::limits::ITEM_BYTES_MAX;
 use partition::{CancellationReason, Command, Reply, Written};
 
-/// Number of writes at which an entry accepts no further proposal: what a few thousand connections
-/// have ready at once. The sequence number allows 99,999 positions.
+/// Number of writes at which an entry accepts no further proposal: about as many as a few thousand
+/// connections have ready at once. A sequence number allows 99,999 positions.
 const WRITES_MAX: usize = 4096;
 /// Roughly the most bytes that the writes of an entry produce, including the items that they
-/// replace: what is applied in some tenths of a second.
+/// replace. A node applies this many bytes in some tenths of a second.
 const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Number of writes that an entry accepts however large items are: as many as produce these bytes
-/// if each replaces an item of the largest size by another.
+/// The least number of writes that an entry accepts. This many writes produce the bytes above if
+/// each replaces an item of the largest size by another one.
 const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
 /// The limit of writes per entry, from the sizes in earlier entries.
 pub(super) struct Budget {
     writes_max: AtomicUsize,
-    /// Bytes per write: those of the last entry, or of an earlier one that had more, less an eighth
-    /// for each entry since.
+    /// Estimated bytes per write: those of the last entry, or an earlier larger value, which
+    /// shrinks by an eighth with each entry.
     bytes_each: AtomicUsize,
 }
 
@@ -59,8 +59,8 @@ pub(super) fn writes_of(command: &Command) -> usize {
     }
 }
 
-/// Returns the bytes of the items and entries that a command wrote, and of those that it replaced,
-/// because a stream may have both; and of the items in an error reply.
+/// Returns the bytes of the items and entries that a command wrote and replaced, because a stream
+/// record may have both images. For an error, returns the bytes of the items in the reply.
 fn reply_bytes(reply: &Reply) -> usize {
     let of_write = |written: &Written| {
         let entries = written.index_writes.iter().map(|write| write.new_bytes).sum::<usize>();
@@ -110,12 +110,12 @@ mod tests {
             allowed.push(budget.writes_max());
         }
         assert_eq!(allowed, [81, 162, 324, 648, 1296, 2592, 4096, 4096]);
-        // A few connections do not need more.
+        // The next limit is twice the number of writes; a few connections need no more.
         budget.learn(200, &replies(200, 1_000));
         assert_eq!(budget.writes_max(), 400);
         budget.learn(400, &replies(400, 390_000));
         assert_eq!(budget.writes_max(), 86);
-        // Measurements decay.
+        // The estimate of bytes per write shrinks, so the limit grows again.
         let entries = (1..100).find(|_| {
             budget.learn(4096, &replies(4096, 100));
             budget.writes_max() == 4096

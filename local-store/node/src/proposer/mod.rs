@@ -1,8 +1,8 @@
 //! The proposer: all ready commands become one log entry, and one entry is in flight.
 //!
-//! While an entry is in flight, further proposals queue; so the busier a node is, the more commands
-//! share an entry, its messages and its syncs. It runs on every node, and has work only on the
-//! leader.
+//! While an entry is in flight, further proposals queue. Therefore, the busier a node is, the more
+//! commands share an entry, its messages and its syncs. It runs on every node, and has work only on
+//! the leader.
 
 mod budget;
 
@@ -27,15 +27,15 @@ use crate::proposer::budget::{Budget, writes_of};
 use crate::raft::Raft;
 use crate::types::{CallBack, NodeId, Payload, TypeConfig};
 
-/// The most proposals in one entry: as many as there are connections.
+/// The most proposals in one entry: as many as there are connections to a node.
 const PROPOSALS_PER_ENTRY: usize = 1024;
-/// Bytes after which an entry accepts no further proposal: some of the largest items.
+/// Bytes from which on an entry accepts no further proposal: some of the largest items.
 const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
 /// The most bytes of one proposal. A request of 16 MB fits, unless it uses its values or long names
 /// in several expressions or path steps: each use is stored separately.
 pub(super) const PROPOSAL_BYTES_MAX: usize = REQUEST_BYTES_MAX;
-/// The most bytes of an entry: the last proposal may be added when just enough space for one is
-/// left.
+/// The most bytes of an entry. An entry just below [`BYTES_PER_ENTRY`] may still accept a proposal
+/// of the largest size.
 pub(super) const ENTRY_BYTES_MAX: usize =
     ENTRY_HEAD_BYTES_MAX + BYTES_PER_ENTRY + PROPOSAL_BYTES_MAX;
 /// The most entries in flight: while one is synced and applied, the next one gathers commands. Two
@@ -45,8 +45,8 @@ const ENTRIES_UNDER_WAY: usize = 1;
 /// The most proposals that wait; beyond that, requests wait in their connections.
 const PROPOSALS_MAX: usize = 4096;
 
-/// The outcome of a proposal: the log index of its entry, and a reply for each command. If nothing
-/// was proposed, the index is that of the first entry.
+/// The outcome of a proposal: the log index of its entry, and a reply for each command. The index
+/// is 0 if nothing was proposed.
 pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// The reason why a proposal has no replies.
@@ -81,8 +81,8 @@ pub(super) struct Proposal {
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The commands of a request, until they are added to an entry or their client has gone: without a
-/// majority, or on a full disk, abandoned commands must not stay in memory.
+/// The commands of a request, until they are added to an entry or their client has gone. Without a
+/// majority or on a full disk, abandoned commands must not stay in memory.
 #[derive(Clone)]
 struct Held(Arc<Mutex<Option<Submission>>>);
 
@@ -96,7 +96,8 @@ impl Held {
     }
 }
 
-/// A guard that takes the commands back when it is dropped.
+/// A guard of a waiting client. When it is dropped, it removes the client's commands from the
+/// queue.
 struct Waiting(Held);
 
 impl Drop for Waiting {
@@ -187,8 +188,8 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
     }
 }
 
-/// Adds proposals to an entry until none is ready or it is large enough: the last one may reach
-/// `writes_max` or the limit of bytes.
+/// Adds proposals to an entry until none is ready, or until the entry has `writes_max` writes or
+/// enough proposals or bytes. The last proposal may exceed these limits.
 fn gather(
     mut encoder: EntryEncoder,
     first: Proposal,
@@ -201,7 +202,8 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // Its client has gone, and no client was told that it was applied.
+            // The client has gone. It can be skipped, because no client was told that the commands
+            // were applied.
             next = waiting.try_recv().ok();
             continue;
         };
@@ -265,7 +267,7 @@ fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec
                 commands = others;
                 let unproposed = match &error {
                     ClientWriteError::ForwardToLeader(forward) => {
-                        // It can be proposed on another node.
+                        // Another node can still propose the commands.
                         let submission = Submission { asked_at, commands: own.to_vec() };
                         Unproposed::NotLeader(forward.leader_id, submission)
                     }

@@ -2,8 +2,8 @@
 //! poll.
 //!
 //! A notification does not say which records or how many: the receiver reads the stream. It may be
-//! spurious, and it may be missing, for example if the leader died before it could notify. So
-//! receivers also poll at a low rate.
+//! spurious, and it may be missing, for example if the leader died before it could notify.
+//! Therefore receivers also poll at a low rate.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Arrivals {
     /// notification.
     pub(crate) fn of_table(&self, table: TableId) -> watch::Receiver<()> {
         let mut waiting = self.0.write();
-        // Tables and waiting tasks come and go.
+        // Removes the tables for which no task waits any more.
         waiting.retain(|_, sender| sender.receiver_count() > 0);
         waiting.entry(table).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
@@ -32,11 +32,12 @@ impl Arrivals {
         if waiting.is_empty() {
             return;
         }
-        // Most batches have many records of few tables, one after another.
+        // Most batches have many records of few tables, one after another, so this skips
+        // repetitions.
         let mut last = None;
         let came = |op: &Op| match op {
             Op::Put(key, _) | Op::Insert(key, _) => table_of_record(key),
-            // Trimmed records are no news.
+            // A deleted record was trimmed, so the stream has nothing new.
             Op::Delete(_) => None,
         };
         for table in batch.ops.iter().filter_map(came) {

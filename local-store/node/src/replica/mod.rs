@@ -1,9 +1,9 @@
 //! The state of one group on one node: the partition machine on a storage, in the interface of the
 //! consensus library.
 //!
-//! Each committed entry becomes one atomic batch that contains the position of the entry. So the
-//! state always says exactly what it contains, and applying an entry again after a crash has no
-//! effect. This module makes no decisions and has no clock: the time is in the entry.
+//! Each committed entry becomes one atomic batch that contains the position of the entry. Therefore
+//! the state always records exactly which entries it contains, and applying an entry again after a
+//! crash has no effect. This module makes no decisions and has no clock: the time is in the entry.
 
 mod arrivals;
 pub(crate) mod recent_entries;
@@ -41,20 +41,21 @@ const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 const END: [u8; 1] = [0xff];
 /// Bytes that are copied at a time when a snapshot is installed, and that one message carries.
 pub(super) const PART_BYTES: usize = 512 * 1024;
-/// Bytes of entries after which the state is persisted, which bounds the log: somewhat less than
-/// two of its segments, which are then reused.
+/// Bytes of entries after which the state is persisted and the log truncated. Somewhat less than
+/// two segments of the log, so that segments are reused.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
-/// An entry counts for [`PERSIST_BYTES`] with its bytes in the log, or with its changed bytes divided
-/// by this if that is more. A restarted node has to apply unpersisted changes again, which takes a
-/// second or two for 160 MB. Items with some indexes and a stream change about this many times their
-/// own bytes.
+/// An entry counts towards [`PERSIST_BYTES`] with its bytes in the log, or with its changed bytes
+/// divided by this number if that is more. After a restart a node applies unpersisted changes
+/// again, which takes a second or two for 160 MB. Items with some indexes and a stream change about
+/// this many times their own bytes.
 const CHANGED_PART: usize = 4;
 
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Interval of entries that each node of a process applies itself and compares with the shared
-/// result: diverged states are detected soon, for a sixteenth of the cost of applying all.
+/// Interval of the entries that each node of a process applies itself, to compare its result with
+/// the shared one. The comparison detects diverged states soon, and costs a sixteenth of applying
+/// all entries.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
 /// The state that readers see, always as of some entry.
@@ -63,7 +64,7 @@ pub(super) struct Shared {
     catalogue: RwLock<Arc<Catalogue>>,
     applied: watch::Sender<Option<u64>>,
     arrivals: Arrivals,
-    /// Never newer than the storage.
+    /// The electorate as of an entry that the storage contains.
     electorate: RwLock<Electorate>,
     /// The latest time of an applied entry.
     now: AtomicU64,
@@ -140,7 +141,7 @@ pub struct Replica {
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
     recent: RecentEntries,
-    /// Whether its results are kept for other replicas.
+    /// Whether results are kept for other replicas.
     has_neighbours: bool,
     on_failure: FailureHandler,
 }
@@ -173,7 +174,7 @@ impl Replica {
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
-            // Leadership before the restart proves nothing.
+            // The node must be elected again before it can prove its leadership.
             electorate: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
         });
@@ -249,7 +250,8 @@ impl Replica {
         }
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
-        // Only the proposing replica notifies. The entry is visible to every task that it wakes.
+        // Only the proposing replica notifies. It does so after the entry is visible, so that every
+        // task that it wakes sees the entry.
         if is_asked {
             self.shared.arrivals.tell(&batch);
         }
@@ -302,7 +304,7 @@ impl Replica {
         Ok((batch, given))
     }
 
-    /// Publishes the electorate as of the last entry.
+    /// Publishes the term and the voters as of the last entry.
     fn set_standing(&self) {
         let term = self.applied.map_or(0, |at| at.leader_id.term);
         let electorate = Electorate::new(term, self.membership.membership());
@@ -411,8 +413,8 @@ impl RaftStateMachine<TypeConfig> for Replica {
     }
 }
 
-/// Persists the state as of its creation. The state is its own snapshot: nothing is copied, and the
-/// log may be truncated up to there.
+/// A builder of snapshots. It persists the state as of its creation. The state itself is the
+/// snapshot, so nothing is copied, and the log may be truncated up to it.
 pub struct Builder {
     storage: Arc<dyn Storage>,
     view: Arc<dyn View + Send + Sync>,
@@ -463,9 +465,9 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
 }
 
 /// Rejects a state that lacks entries which the log has purged: this node cannot restore them. A
-/// state may be ahead of the log, though. A crash can come between a snapshot that became the state
-/// and the purge of its entries in the log. It can also come after an entry was applied that a
-/// majority of other nodes, but not this one, had synced.
+/// state may be ahead of the log, for two reasons. A crash can occur after a received snapshot
+/// became the state, but before the log was purged. It can also occur after this node applied an
+/// entry that a majority of other nodes, but not this node, had synced.
 ///
 /// # Errors
 /// The missing entries, or that the state cannot be read.
@@ -481,8 +483,8 @@ pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<()
     ))
 }
 
-/// Returns the next pairs of a state from a key on, about [`PART_BYTES`] and at least one, and the
-/// key to continue from; `None` at the end.
+/// Returns the next pairs of a state, beginning at a key, about [`PART_BYTES`] and at least one.
+/// Also returns the key to continue from; `None` at the end.
 pub(super) fn read_part(
     view: &dyn View,
     from: &[u8],

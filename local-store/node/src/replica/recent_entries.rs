@@ -1,14 +1,15 @@
-//! The recent entries of a group: the newest ones up to a number of bytes, which its log keeps for
-//! peers that are slightly behind.
+//! The recent entries of a group. A log keeps this many bytes of its newest entries for peers that
+//! are slightly behind.
 //!
-//! The consensus library only counts entries, whose size is between some hundred bytes and 16 MB.
-//! `maintenance` decides when to purge.
+//! The consensus library can only limit the number of entries, whose size is between some hundred
+//! bytes and 16 MB. `maintenance` decides when to purge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Minimum bytes of recent log entries to keep: what is applied between two checkpoints of the state.
+/// The least bytes of recent entries that a log keeps: as many as are applied between two
+/// checkpoints of the state.
 const RECENT_BYTES: usize = 40 * 1024 * 1024;
 /// Bytes between two remembered indexes.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
@@ -20,7 +21,7 @@ const PLACES: usize = RECENT_BYTES / STEP_BYTES + 1;
 pub(crate) struct RecentEntries {
     /// Log indexes, `STEP_BYTES` or more apart, oldest first.
     places: VecDeque<u64>,
-    /// Bytes since the last of them.
+    /// Bytes of the entries since the last remembered index.
     bytes: usize,
     before: RecentBoundary,
 }
@@ -63,8 +64,8 @@ impl RecentEntries {
 mod tests {
     use super::*;
 
-    /// Goal: the entries after the boundary have at least the bytes to keep, and not many more,
-    /// even if there are many small ones.
+    /// Goal: the entries after the boundary have at least the bytes that the log has to keep, and
+    /// not many more, even if the entries are small.
     #[test]
     fn recent_entries_have_the_bytes_to_keep() {
         for bytes in [400, 190_000, 9_000_000, 16_000_000] {

@@ -3,7 +3,8 @@
 //! The first arc creates and changes tables. Each change gives the definition a higher version, and
 //! every other arc adopts it. A definition with an older version has no effect, however late it
 //! arrives. A definition with the arc's own version has an effect only while TTL moves from one
-//! attribute to another. Each arc performs work of many steps (TTL, indexes) for its own items.
+//! attribute to another. Work that takes many steps (TTL, indexes) runs in each arc for the items
+//! of that arc.
 
 use model::EpochMillis;
 
@@ -61,8 +62,8 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Changes a table to its definition. Everything changes at once except TTL: the table first has to
-/// disable its old attribute. It enables the new one when the same definition arrives again, see
+/// Changes a table to its definition. TTL is the exception to a change at once: the table first
+/// disables its old attribute, and enables the new one when the same definition arrives again, see
 /// [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
@@ -82,7 +83,7 @@ pub(crate) fn follow(
         follow_indexes(&mut table, definition);
         table.placement.version = definition.placement.version;
     }
-    // All definitions of one version have the same TTL attribute.
+    // All definitions with the same version have the same TTL attribute.
     table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
     table
 }
@@ -125,9 +126,9 @@ fn follow_indexes(table: &mut Table, definition: &Table) {
     table.next_index = table.next_index.max(definition.next_index);
 }
 
-/// Returns the next step towards a TTL setting. Between two attributes TTL is disabled, so that the
-/// expiry entries of the first are removed. The arc may have missed the definition that disabled
-/// it.
+/// Returns the next step towards a TTL setting. A change of the attribute disables TTL first, so
+/// that the expiry entries of the old attribute are removed. The arc may have missed the definition
+/// that disabled TTL.
 fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> TimeToLive {
     match (own, definition.indexed_attribute()) {
         (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),

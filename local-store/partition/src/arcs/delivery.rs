@@ -25,7 +25,7 @@ pub struct Delivery {
 pub struct DeliveryBatch {
     /// The arc that sends them.
     pub from: ArcId,
-    /// The number of the first change; the others follow without gaps.
+    /// The number of the first change. Each further change has the next number.
     pub first: u64,
     /// The changes, in order.
     pub deliveries: Vec<Delivery>,

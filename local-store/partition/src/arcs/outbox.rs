@@ -2,8 +2,8 @@
 //!
 //! The batch of a write contains its changes of entries in other arcs, numbered without gaps for
 //! each destination. The server's relay sends them in order and trims those that were acknowledged.
-//! The receiving machine accepts number *n + 1* only after *n*. So a delivery that is duplicated,
-//! late or out of order changes nothing and loses nothing.
+//! The receiving machine accepts number *n + 1* only after *n*. Therefore a delivery that is
+//! duplicated, late or out of order has no effect, and no change is lost.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The most changes in one delivery, and roughly the most bytes.
+/// The most changes in one delivery, and the approximate maximum of its bytes.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
 
@@ -87,7 +87,8 @@ pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, Re
     Ok(true)
 }
 
-/// Returns whether at least `waiting_max` changes wait for some arc that can hold entries of a table.
+/// Returns whether at least `waiting_max` changes wait for one of the arcs that can hold index
+/// entries of a table.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -97,8 +98,8 @@ pub fn is_outbox_full(
     arcs: u32,
     waiting_max: u64,
 ) -> Result<bool, ReadError> {
-    // Entries of local indexes are in the arc of their items, and an index that is being removed
-    // gets none.
+    // Only global indexes have entries in other arcs, and an index that is being removed gets no
+    // new entries.
     if !table.indexes_of(IndexKind::Global).any(SecondaryIndex::is_maintained) {
         return Ok(false);
     }
@@ -126,7 +127,7 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
     Ok(Reply::Done { more: progress.last > progress.acknowledged })
 }
 
-/// What a receiving arc does with a change.
+/// The decision of a receiving arc about a change.
 enum Verdict {
     /// Apply it: the index exists here.
     Take,
@@ -146,8 +147,8 @@ fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
     }
 }
 
-/// Applies the changes that follow those already received from that arc. Replies with the number of
-/// the last change received.
+/// Applies the changes that follow those already received from the sending arc. Replies with the
+/// number of the last change received.
 pub(crate) fn receive(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

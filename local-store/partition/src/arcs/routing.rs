@@ -17,7 +17,7 @@ use model::{PrimaryKey, Token};
 pub enum Location {
     /// One arc.
     In(ArcId),
-    /// Every arc holds a part of the value: see [`sum_values`].
+    /// Every arc holds a part of the value; [`sum_values`] adds the parts up.
     Everywhere,
 }
 
@@ -30,7 +30,7 @@ pub enum Destination {
     Definition,
     /// Every arc; each does its own part.
     Everyone,
-    /// The arcs of the command's items.
+    /// The arcs that hold the command's items.
     Items,
     /// The arc that the sender names: one arc sends the command to another.
     Addressed,
@@ -54,11 +54,12 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
             let arc = ArcId::of_number(partition.0);
             let has_part = |table: &Table| table.placement.arcs().contains(&arc);
             let is_there = catalogue.get(*table).is_some_and(|table| has_part(table));
-            // Any client can name a partition that does not exist: the first arc replies to it.
+            // A client can name a partition that does not exist. The first arc replies to such a
+            // command.
             Destination::To(if is_there { arc } else { ArcId::FIRST })
         }
         Command::Transaction(_) => Destination::Items,
-        // Listed one by one: a command for one arc must not run in all of them.
+        // No wildcard pattern here: a new command that is for one arc must not run in every arc.
         Command::StepTimeToLive { .. }
         | Command::StepIndexes { .. }
         | Command::StepSplits { .. }
@@ -116,7 +117,7 @@ fn token(bytes: &[u8]) -> Option<Token> {
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
     let unknown = || ReadError(format!("no arc can be found for the key: {key:02x?}"));
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
-    // A table that was deleted meanwhile has no data in any arc.
+    // A table that was deleted meanwhile has no data in any arc, so any arc gives the right answer.
     let of_token = |token: Token| {
         catalogue.get(table).map_or(ArcId::FIRST, |table| table.placement.arc_of(token))
     };

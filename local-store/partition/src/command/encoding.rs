@@ -18,7 +18,8 @@ use crate::mutation::{self, Mutation};
 pub(crate) enum CommandEncoding<'c> {
     /// The command itself.
     Whole(Cow<'c, Command>),
-    /// The last write that is stored whole, with another item and other values in its condition.
+    /// A write that differs from the last whole write only in its item and in values of its
+    /// condition.
     Delta {
         /// The key of the item.
         key: Cow<'c, PrimaryKey>,
@@ -39,7 +40,7 @@ impl<'c> CommandEncoding<'c> {
     }
 }
 
-/// Returns a write as a delta to another one; `None` if its operation differs. The items of puts
+/// Returns a write as a delta to another write; `None` if its operation differs. The items of puts
 /// mostly differ, so puts are never deltas.
 fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     let is_same_action = match (&write.action, &model.action) {
@@ -84,7 +85,7 @@ pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec
 }
 
 /// Estimates the bytes that a delta would take as a whole command. `of_model` is the size of the
-/// write that it refers to, and `bytes` that of the delta.
+/// write to which the delta refers, and `bytes` is the size of the delta.
 pub(crate) fn count_delta(
     model: &Write,
     of_model: usize,

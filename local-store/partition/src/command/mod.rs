@@ -1,8 +1,8 @@
 //! The commands of a machine.
 //!
 //! A command is complete: it carries names and labels, and its log entry carries the time, so
-//! applying it needs only the state. The server validates requests before. What only the state can
-//! decide (a condition, the type of an operand) is in the reply.
+//! applying it needs only the state. The server validates requests before it sends commands. The
+//! reply reports what only the state can decide: a condition, or the type of an operand.
 
 pub(crate) mod encoding;
 pub(crate) mod reply;
@@ -45,13 +45,13 @@ pub enum Command {
     },
     /// Changes one item.
     Write(Box<Write>),
-    /// Deletes an item if its expiry time is still this one and has passed.
+    /// Deletes an item if its expiry time is still `expires_at` and has passed.
     Expire {
         /// The table.
         table: TableId,
         /// The item.
         key: Box<PrimaryKey>,
-        /// The expiry time, in epoch seconds, that was found in the index of expiry times.
+        /// The expiry time, in epoch seconds, from the item's expiry entry.
         expires_at: u64,
     },
     /// Adds or removes the expiry entries of the next items.
@@ -152,9 +152,9 @@ impl Command {
         }
     }
 
-    /// Returns whether the command only writes or deletes an item. After such commands, rows of
-    /// stream records stay open for further records. The result for a command must therefore never
-    /// change.
+    /// Returns whether the command only writes or deletes an item. After such a command, rows of
+    /// stream records stay open for further records. The result is therefore a part of what an
+    /// entry does, and must never change for an existing command.
     #[must_use]
     pub fn only_writes(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Expire { .. })
@@ -164,11 +164,11 @@ impl Command {
 /// Several operations on different items, applied atomically.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Client request token. Within ten minutes of success, another transaction with it is not
-    /// applied again.
+    /// Client request token. For ten minutes after success, a transaction with the same token is
+    /// not applied again.
     pub token: Option<String>,
-    /// The operations; the server ensures that no two are on one item. Their replies carry no items
-    /// when they succeed.
+    /// The operations; the server ensures that no two are on one item. The replies to a successful
+    /// transaction carry no items.
     pub operations: Vec<Write>,
 }
 
@@ -303,9 +303,10 @@ pub enum WriteAction {
     Put(EncodedItem),
     /// Delete the item.
     Delete,
-    /// Apply these updates; an item that does not exist begins with its key alone.
+    /// Apply this update. If the item does not exist, the update starts from the key attributes
+    /// alone.
     Update(Update),
-    /// Change nothing; only the condition matters.
+    /// Change nothing, and only check the condition.
     Check,
 }
 

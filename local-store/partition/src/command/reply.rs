@@ -15,12 +15,14 @@ pub enum Reply {
     ConditionFailed {
         /// The item, if it was requested and exists.
         item: Option<Item>,
-        /// Size of the current item or of the item to put, the larger of both, in bytes.
+        /// The size of the current item or of the item to put in bytes, whichever is larger.
         bytes: usize,
     },
-    /// The write is invalid for this item or table; nothing changed. DynamoDB's own text.
+    /// The write is invalid for this item or table; nothing changed. Contains DynamoDB's error
+    /// text.
     Invalid(String),
-    /// The write would give an index key an empty value; nothing changed. DynamoDB's own text.
+    /// The write would give an index key an empty value; nothing changed. Contains DynamoDB's error
+    /// text.
     EmptyIndexKey(String),
     /// The item collection would become too large; nothing changed.
     ItemCollectionTooLarge,
@@ -34,7 +36,8 @@ pub enum Reply {
     Transacted {
         /// What each operation changed, in order.
         writes: Vec<Written>,
-        /// Whether an earlier command applied it, so that this one changed nothing (idempotency).
+        /// Whether an earlier command with the same token applied the transaction, so that this
+        /// command changed nothing.
         repeated: bool,
     },
     /// The transaction changed nothing, for these reasons, one for each operation.
@@ -79,7 +82,7 @@ pub enum CancellationReason {
         /// The item, if it was requested and exists.
         item: Option<Item>,
     },
-    /// The operation is invalid for this item. DynamoDB's own text.
+    /// The operation is invalid for this item. Contains DynamoDB's error text.
     Invalid(String),
     /// Another transaction has locked its item.
     Conflict,

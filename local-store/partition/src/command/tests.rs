@@ -122,7 +122,7 @@ fn a_command_of_each_kind_is_applied() {
 ///
 /// Method: applies each kind of command after each other kind, a day later, in a table with
 /// expiring items and an index, whose stream has rows of several records. The hash of all batches
-/// must equal the recorded one. Only the size of steps differs between tests and programs.
+/// must equal the recorded one. The steps of tests and of programs differ only in their size.
 #[test]
 fn the_effect_of_an_entry_never_changes() {
     let mut batches = xxhash_rust::xxh3::Xxh3::new();
@@ -265,7 +265,7 @@ fn a_kind_of_command_keeps_its_number_in_the_log() {
     }
 }
 
-/// Goal: a command runs in every arc only if each arc has a part of its work.
+/// Goal: a command runs in every arc only if every arc has a part of its work.
 #[test]
 fn a_kind_of_command_has_its_destination() {
     let replica = replica();
@@ -282,7 +282,7 @@ fn a_kind_of_command_has_its_destination() {
     }
 }
 
-/// Goal: commands of which the nodes of a process share one result change items and nothing else.
+/// Goal: commands whose result the nodes of a process share change only items.
 #[test]
 fn writes_and_expired_items_change_items_alone() {
     for command in one_of_each(&replica().table().definition()) {

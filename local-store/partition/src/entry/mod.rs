@@ -24,8 +24,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns whether every command only writes or deletes an item: then the machine's tables and
-    /// locks are unchanged after the entry.
+    /// Returns whether every command only writes or deletes an item. Such an entry leaves the
+    /// machine's tables and locks unchanged.
     #[must_use]
     pub fn only_writes(&self) -> bool {
         self.commands.iter().all(Command::only_writes)
@@ -66,8 +66,8 @@ pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 10;
 /// Builds a payload command by command, so that the caller knows its size while it gathers
 /// commands.
 ///
-/// A delta counts as many bytes as the whole command would take, so the bound also holds for the
-/// memory that the decoded commands take.
+/// A delta counts as many bytes as the whole command would take. Therefore the bound on the bytes
+/// also limits the memory of the decoded commands.
 #[derive(Debug)]
 pub struct EntryEncoder {
     /// Space for the head, then the commands.

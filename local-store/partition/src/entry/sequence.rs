@@ -31,15 +31,16 @@ impl fmt::Display for Sequence {
             && put_digits(position.iter_mut(), u64::from(self.position));
         match std::str::from_utf8(&digits) {
             Ok(text) if fits => f.write_str(text),
-            // No real log index has more digits, but the number would still be complete.
+            // A log index with more digits is written with all of them. No real log reaches such an
+            // index.
             _ => write!(f, "1{:0INDEX_DIGITS$}{:0POSITION_DIGITS$}", self.index, self.position),
         }
     }
 }
 
-/// Writes the last digits of a number with leading zeros, and returns whether those are all its
-/// digits. A page of a thousand records has a thousand sequence numbers, and formatting them takes
-/// several times as long.
+/// Writes the last digits of a number with leading zeros, and returns whether the number has no
+/// further digits. Used instead of `write!`, which takes several times as long: a page of a
+/// thousand records has a thousand sequence numbers.
 fn put_digits<'d>(digits: impl DoubleEndedIterator<Item = &'d mut u8>, mut number: u64) -> bool {
     for digit in digits.rev() {
         *digit = u8::try_from(number % 10).map_or(b'0', |rest| b'0' + rest);

@@ -118,7 +118,7 @@ proptest! {
             if let Some(least) = least {
                 prop_assert_eq!(encoder.push(commands, least), Ok(None));
             }
-            // The encoding also contains the length and the number of the differing values.
+            // The encoding also contains the length and the number of the values that differ.
             let whole: usize = commands.iter().map(alone).sum();
             let more = counted - before - whole;
             prop_assert!(more <= 24 * commands.len(), "{more}");
@@ -138,7 +138,8 @@ fn alone(command: &Command) -> usize {
     EntryEncoder::with_room(0).push(std::slice::from_ref(command), usize::MAX).unwrap().unwrap()
 }
 
-/// Goal: of each of many copies, a job logs little more than its key.
+/// Goal: the log entry of a job that copies many items stores little more than the key of each
+/// copy.
 #[test]
 fn the_common_part_of_the_writes_of_a_request_is_stored_once() {
     let long = AttributeValue::S("long".repeat(100));
@@ -181,7 +182,7 @@ fn an_entry_that_begins_with_a_delta_is_damaged() {
     let (one, two) = (entry(0, vec![commands().remove(0)]), entry(0, commands()));
     let (one, two) = (encode_entry(&one).unwrap(), encode_entry(&two).unwrap());
     let first = one.len() - alone(&commands()[0]);
-    // The number of commands is right before them.
+    // The number of commands in front of them is right.
     let alike = [&one[..first - 1], &[1], &two[one.len()..]].concat();
     assert!(decode_entry(&[&alike[..first - 1], &[0]].concat()).is_ok());
     let error = decode_entry(&alike).unwrap_err().to_string();
@@ -248,7 +249,7 @@ proptest! {
         ],
         has_indexes in any::<bool>(),
     ) {
-        // Some values do not fit some texts.
+        // Some values do not fit some of the expressions, which are skipped.
         let condition = Some(condition_text).filter(|text| !text.is_empty());
         let (Ok(update), Ok(condition)) = (
             update(update_text, &value),
@@ -299,8 +300,8 @@ proptest! {
     }
 }
 
-/// Goal: the size of an item includes all of its entries in local indexes, whichever attributes the
-/// update uses.
+/// Goal: the size of an item includes all of its entries in local indexes, even if the update does
+/// not use their attributes.
 #[test]
 fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_use() {
     let key_schema = IndexKeySchema {

@@ -17,9 +17,9 @@ use crate::table::identifiers::{IndexNumber, TableId};
 use crate::table::index::{IndexStatus, SecondaryIndex};
 use crate::table::placement::{ArcId, Seat};
 
-/// The most items that one step reads; few in tests, so that much happens between two steps.
+/// The most items that one step reads; few in tests, so that other commands run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// The most entries that one step removes; few in tests as well, and fewer if they are large.
+/// The most entries that one step removes; fewer if the entries are large. Few in tests, too.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.
@@ -60,7 +60,7 @@ pub(crate) fn step(
         }
         IndexStatus::Delivering { until } => {
             if !outbox::has_arrived(overlay, &until)? {
-                // The next tick checks again.
+                // The server's next tick sends this command again.
                 return Ok(false);
             }
             index.status = IndexStatus::Active;
@@ -97,8 +97,9 @@ fn add_entries(
         Ok(left.take(&[], value))
     })?;
     for entry in entries {
-        // Writes since the creation of the index have already added this entry or a newer one. To
-        // another arc the same entry may be sent again: it is that of the current item.
+        // An entry that is already in this arc was added by a later write, so it is the same or
+        // newer. An entry for another arc is always sent, because this arc cannot look it up. A
+        // repeated entry is harmless: it is that of the current item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }

@@ -40,8 +40,8 @@ impl IndexDefinition {
     }
 }
 
-/// Returns the first problem of the partition key or of the sort key: of one value, or of all
-/// values together.
+/// Returns the first problem of the partition key or of the sort key: with one of its values, or
+/// with all values together.
 fn side_problem<'a>(
     attributes: &'a [KeyAttribute],
     item: &Item,
@@ -98,8 +98,8 @@ pub fn check_put_encoded(
     check_put_beside(table, item, |_| false)
 }
 
-/// Does the same as [`check_put_encoded`], but skips the indexes for which `gets_entry` is true: an
-/// item that has an entry has valid key values.
+/// Does the same as [`check_put_encoded`], but skips the indexes for which `gets_entry` is true.
+/// The creation of an entry has already validated the key values.
 ///
 /// # Errors
 /// When the bytes are damaged.
@@ -172,14 +172,14 @@ fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemR
     Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
 }
 
-/// Returns whether an item is surely small enough. No entry is larger than its item, so this
-/// suffices for most items.
+/// Returns whether an item is certainly small enough. No entry is larger than its item, so this
+/// check suffices for most items.
 fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
     size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
 }
 
-/// Returns the attributes that [`check_updated`] reads: the keys of the indexes of which the update
-/// changes some part.
+/// Returns the attributes that [`check_updated`] reads: all key attributes of each index of which
+/// the update changes a key attribute.
 pub(crate) fn names_looked_at<'t>(
     table: &'t Table,
     update: &Update,
@@ -195,8 +195,9 @@ pub(crate) fn names_looked_at<'t>(
 }
 
 /// Checks whether the values that an update computed can be the keys of indexes, as [`check_put`]
-/// does. A value that the update left unchanged is accepted: the index was created later and has no
-/// entry for the item. Both images need only the attributes of [`names_looked_at`].
+/// does. An invalid value that the update left unchanged is accepted: the index was created after
+/// the value, and has no entry for the item. Both images need only the attributes of
+/// [`names_looked_at`].
 pub(crate) fn check_updated(
     table: &Table,
     update: &Update,

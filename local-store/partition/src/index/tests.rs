@@ -259,7 +259,7 @@ fn check(replica: &Replica) {
         let must = sorted(expected(&index.definition, &items));
         match index.status {
             IndexStatus::Active => assert_eq!(sorted(entries.clone()), must, "{index:?}"),
-            // The entries that exist already are right, too.
+            // The entries of an unfinished index that exist already are right, too.
             IndexStatus::Creating { .. } | IndexStatus::Delivering { .. } => {
                 assert!(
                     sorted(entries.clone()).iter().all(|entry| must.contains(entry)),

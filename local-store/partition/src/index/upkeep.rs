@@ -69,9 +69,9 @@ impl SecondaryIndex {
 }
 
 impl SecondaryIndex {
-    /// Returns whether two images of one item surely have the same entry here, or both none,
-    /// because the attributes of the entry are equal. Most changes do not touch an index's
-    /// attributes.
+    /// Returns whether two images of one item certainly have the same entry here, or both have
+    /// none, because the attributes of the entry are equal. Most changes do not touch an index's
+    /// attributes, so this saves building both entries.
     fn has_same_entry(&self, old: &EncodedItem, new: &EncodedItem) -> Result<bool, ReadError> {
         let definition = &self.definition;
         let included = match &definition.projection {
@@ -81,7 +81,8 @@ impl SecondaryIndex {
         };
         let value_in = |item, name| EncodedItem::stored_value(item, name).map_err(damaged);
         for key in definition.key_schema.attributes() {
-            // Items with a value of another type have no entry.
+            // Values of types that cannot be keys compare as equal, because an item with such a
+            // value has no entry.
             if value_in(old, &key.name)? != value_in(new, &key.name)? {
                 return Ok(false);
             }
@@ -145,8 +146,9 @@ pub(crate) fn update_entries(
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
     for EntryChange { index, mut before, after } in changes {
-        // An index that is being built does not have the entries of all items yet. Whether another
-        // arc has this entry is unknown here; deleting a missing entry there changes nothing.
+        // An index that is being built does not have the entries of all items yet, so an entry in
+        // this arc is looked up. An entry in another arc cannot be looked up; deleting a missing
+        // entry there has no effect.
         if matches!(index.status, IndexStatus::Creating { .. })
             && let Some(entry) = before.as_ref().filter(|entry| entry.arc == here)
             && overlay.get(&entry.key)?.is_none()
@@ -159,8 +161,8 @@ pub(crate) fn update_entries(
     Ok(writes)
 }
 
-/// Replaces `before` by `after` and updates the statistics: at once for an entry in this arc,
-/// through the outbox for an entry in another.
+/// Replaces `before` by `after` and updates the statistics. An entry in this arc changes at once,
+/// an entry in another arc through the outbox.
 pub(crate) fn replace_entry<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,

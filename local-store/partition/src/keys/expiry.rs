@@ -7,7 +7,7 @@ use super::{Family, item, take};
 use crate::storage::ReadError;
 use crate::table::identifiers::TableId;
 
-/// Returns the key before which no item of a table expires at or after a second.
+/// Returns the first possible key of a table's expiry entries at or after a second.
 pub(crate) fn time_prefix(table: TableId, expires_at: u64) -> Vec<u8> {
     let mut key = Family::Expiry.of_table(table);
     key.extend_from_slice(&expires_at.to_be_bytes());

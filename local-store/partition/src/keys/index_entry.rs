@@ -103,7 +103,8 @@ pub(crate) fn append(key: &mut Vec<u8>, part: &KeyValue) {
 /// The terminator of a string or binary part.
 const END: [u8; 2] = [0, 1];
 
-/// Appends a part without its terminator: the prefix of the parts that begin with this value.
+/// Appends a part without its terminator. The result is the common prefix of all parts that begin
+/// with this value.
 pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
     match part {
         KeyValue::S(text) => append_escaped(key, text.as_bytes()),

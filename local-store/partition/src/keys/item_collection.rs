@@ -1,7 +1,7 @@
 //! Key: `[20] table-id:u64 token:u64 length:u16 partition-key`. Value: the bytes of the items with
 //! that partition key and of their entries in local indexes, for tables with such indexes.
 //!
-//! Key: `[21]`. Value: the limit of these bytes.
+//! Key: `[21]`. Value: the size limit of item collections in bytes.
 
 use model::KeyValue;
 use model::limits::ITEM_COLLECTION_BYTES_MAX;

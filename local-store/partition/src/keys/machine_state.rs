@@ -1,6 +1,6 @@
 //! Key: `[1]`. Value: the machine's state that must survive a restart, in addition to the tables.
 //!
-//! It is part of every batch, so it always says exactly which log entries the storage contains.
+//! It is part of every batch, so the storage always records exactly which log entries it contains.
 
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::storage::{ReadError, View};
 pub(crate) struct MachineState {
     /// The last applied log index; 0 before the first.
     pub(crate) applied_index: u64,
-    /// The latest time of an entry: time never goes back.
+    /// The latest time of all applied entries; it never goes back.
     pub(crate) now: EpochMillis,
     /// The id of the next table.
     pub(crate) next_table: u64,

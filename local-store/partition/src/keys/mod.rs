@@ -71,8 +71,8 @@ pub(crate) enum Family {
     Removal = 22,
 }
 
-/// First byte of queue keys: the records of a shard are only appended and trimmed from the front.
-/// An engine may store them apart from other keys.
+/// The first byte of queue keys. Records of a shard are only appended, and only trimmed from the
+/// front. An engine may store them apart from other keys.
 pub const QUEUE_KEYS: u8 = Family::StreamRecord as u8;
 
 /// Length in bytes of the common prefix of one queue's keys: family, table and shard.

@@ -16,8 +16,8 @@ pub(crate) fn place(table: TableId, prefix: &[u8]) -> Vec<u8> {
     [&of_table, family, rest].concat()
 }
 
-/// Returns the last removed key; `None` if there is none, or if an older version removed it without
-/// recording it.
+/// Returns the last removed key. Returns `None` if no key was removed yet, or if an older version
+/// of this program removed keys without recording them.
 pub(crate) fn read(view: &dyn View, place: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
     let value = view.get(place)?.filter(|value| !value.is_empty());
     value.map(|value| decode_value(&value)).transpose()

@@ -15,7 +15,7 @@ use crate::storage::{ReadError, View};
 /// A transaction that was committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
-    /// Fingerprint by which to check that a request with the same token is the same request.
+    /// Hash of the operations. It shows whether a request with the same token is the same request.
     pub(crate) fingerprint: u128,
     /// The time at which it is forgotten.
     pub(crate) expires_at: EpochMillis,

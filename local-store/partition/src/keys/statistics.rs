@@ -17,12 +17,12 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Returns the statistics of one item of `bytes` bytes; zero if it does not exist.
+    /// Returns the statistics of one item of `bytes` bytes, or zeros for `None`.
     pub(crate) fn of_one(bytes: Option<u64>) -> Self {
         Self { items: u64::from(bytes.is_some()), bytes: bytes.unwrap_or(0) }
     }
 
-    /// Returns the statistics after `new` replaced `old`, which was counted.
+    /// Returns these statistics, which include `old`, with `new` in place of `old`.
     pub(crate) fn with_replaced(self, old: Self, new: Self) -> Self {
         Self {
             items: (self.items + new.items).saturating_sub(old.items),

@@ -19,7 +19,7 @@ use crate::table::identifiers::{ShardNumber, TableId};
 /// Bytes before each record: its position in the entry and its length.
 const RECORD_HEAD_BYTES: usize = 4 + 4;
 
-/// A stream record without what follows from the table and the stream.
+/// A stream record without the data that its table and stream determine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredRecord {
     pub(crate) event_name: EventName,
@@ -30,7 +30,7 @@ pub(crate) struct StoredRecord {
     pub(crate) new_image: Option<EncodedItem>,
 }
 
-/// A stream record to write: its images are the stored bytes of the item.
+/// A stream record to write, whose images are the stored bytes of the item.
 #[derive(Debug)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) event_name: EventName,
@@ -279,7 +279,7 @@ mod tests {
                 all.iter().filter(|(s, _)| *s >= sequence(7, from)).cloned().collect();
             assert_eq!(read(&rows, sequence(7, from)), Ok(rest), "from {from}");
         }
-        // A value that both images share is stored once.
+        // A value that occurs in both images is stored once.
         let length = |images| written(&[(0, images)])[0].1.len();
         assert!(length((Some(&old), Some(&new))) < length((Some(&old), None)) + 30);
     }

@@ -93,8 +93,8 @@ fn unwritable(error: impl std::fmt::Display) -> ReadError {
     ReadError(format!("cannot encode a stream record: {error}"))
 }
 
-/// The rows of an entry that still accept records. Scans do not see them; they are closed before a
-/// scan.
+/// The rows of an entry that still accept records. Scans do not see these rows, so they are closed
+/// before a scan.
 #[derive(Default)]
 pub(crate) struct OpenRows(BTreeMap<(TableId, ShardNumber), OpenRow>);
 

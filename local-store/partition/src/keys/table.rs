@@ -1,5 +1,5 @@
-//! Tables. Key: `[2] table-id:u64`. Value: the table; under version 2 with its placement, which a
-//! table of a ring with one arc does not need.
+//! Tables. Key: `[2] table-id:u64`. Value: the table. With version byte 2, the value also contains
+//! the placement, which a table in a ring of one arc does not need.
 //!
 //! Key `[7] table-id:u64`: a deleted table whose entries are still being removed. Its value is
 //! empty, or the last removed key, as in [`removal`].

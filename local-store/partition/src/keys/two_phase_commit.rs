@@ -62,7 +62,7 @@ pub(crate) fn read_all_prepared(
     read_all(view, Family::Prepared)
 }
 
-/// Decodes only the head of each value.
+/// Returns the head of each prepared transaction, without decoding its items.
 pub(crate) fn read_prepared_heads(
     view: &dyn View,
 ) -> Result<Vec<(TransactionId, PreparedHead)>, ReadError> {
@@ -78,8 +78,8 @@ pub(crate) fn write_prepared(
     Ok(())
 }
 
-/// Records that a transaction has ended here: deletes its prepared operations, so that late
-/// messages are recognised.
+/// Records that a transaction has ended here, so that late messages about it are recognised, and
+/// deletes its prepared operations.
 pub(crate) fn finish(overlay: &mut Overlay<'_>, id: TransactionId, began: EpochMillis) {
     overlay.delete(key(id));
     overlay.insert(timed(Family::FinishedTransaction, began, id), Vec::new());

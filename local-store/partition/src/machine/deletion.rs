@@ -9,7 +9,7 @@ use crate::table::identifiers::TableId;
 /// The most entries that one command removes; fewer if they are large.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
-/// The families of a table's keys, in key order: a step continues where the previous one ended.
+/// The families of a table's keys, in key order. A step continues where the previous one ended.
 const FAMILIES: [Family; 8] = [
     Family::Item,
     Family::StreamRecord,

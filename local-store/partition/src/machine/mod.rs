@@ -1,7 +1,7 @@
 //! The machine of one arc: its tables, and `apply`, which turns a log entry into one batch.
 //!
-//! `apply` is total: no request can make it fail. Only damaged storage can, and then the replica
-//! has to stop. The same entries in the same order give the same batches on every replica.
+//! No request can make `apply` fail. It fails only if the storage is damaged; the replica must then
+//! stop. The same entries in the same order give the same batches on every replica.
 
 pub(crate) mod deletion;
 pub(crate) mod step;
@@ -44,7 +44,7 @@ use crate::transaction::locks::Locks;
 use crate::transaction::two_phase_commit;
 use crate::write;
 
-/// A table that must not be deleted, in DynamoDB's words.
+/// DynamoDB's error text for a table that is protected from deletion.
 const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
 /// Number of commands whose items are prefetched together: enough to keep the memory bus busy, few
@@ -76,7 +76,8 @@ impl Machine {
         Self::open_in(Seat::default(), view)
     }
 
-    /// Restores the machine of an arc from its storage. An arc keeps its seat permanently.
+    /// Restores the machine of an arc from its storage. An arc must always be opened with the same
+    /// seat.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -141,8 +142,9 @@ impl Machine {
                 let sequence = Sequence { index, position };
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
-                // Other commands may read a range, or write rows of records themselves. The end of
-                // a row is a part of an entry's effect.
+                // Other commands may scan keys or write rows of records, so all rows are closed
+                // before them. Where a row ends is part of an entry's effect, so this rule must not
+                // change.
                 if !command.only_writes() {
                     overlay.close_rows();
                 }
@@ -158,8 +160,8 @@ impl Machine {
 
     /// Advances past the entry at `index`, whose batch another machine with the same state and seat
     /// has computed. The caller adds that batch to the storage. Returns false and does nothing if
-    /// the entry was applied before, or if it does more than write items: then more than the
-    /// storage would change.
+    /// the entry was applied before, or if it has commands that change more than items: these also
+    /// change this machine.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;
@@ -248,7 +250,8 @@ impl Machine {
         }
     }
 
-    /// Leaves the machine unchanged, like [`Machine::write`]: see [`Entry::only_writes`].
+    /// Expires an item. Like [`Machine::write`], it leaves the machine unchanged: see
+    /// [`Entry::only_writes`].
     fn expire(
         &self,
         overlay: &mut Overlay<'_>,
@@ -259,7 +262,7 @@ impl Machine {
         stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
         match self.catalogue.get(table) {
-            // A later check finds the item again, after the transaction.
+            // A transaction has locked the item. A later search for expired items finds it again.
             Some(_) if self.locks.contains(&stored) => Ok(more(false)),
             Some(table) => {
                 let now = self.state.now;

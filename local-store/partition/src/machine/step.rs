@@ -8,8 +8,8 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, behind, end_of_prefix};
 use crate::table::identifiers::TableId;
 
-/// The most bytes that a step reads, exceeded by its last value at most: about ten items of the
-/// largest size.
+/// The most bytes that a step reads, about ten items of the largest size. Its last value may exceed
+/// the limit.
 pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The remaining work of a step.
@@ -65,9 +65,9 @@ pub(crate) fn visit_items(
 }
 
 /// Removes the next keys with a prefix, as many as the allowance permits, and stores the last
-/// removed key under `place`. The next step continues after it: removed keys leave tombstones in
-/// the storage, and each step would take longer if it passed over all of them. So no key may be
-/// written under the prefix any more. The caller deletes `place` when no keys are left.
+/// removed key under `place`. The next step continues after that key, because a scan from the
+/// prefix would pass over the tombstones of all keys that were removed before. Therefore no key may
+/// be written under the prefix any more. The caller deletes `place` when no keys are left.
 pub(crate) fn remove_under(
     overlay: &mut Overlay<'_>,
     place: &[u8],

@@ -56,8 +56,8 @@ fn enabling_time_to_live_reads_a_few_large_items_at_a_time() {
     assert_eq!(entries, usize::from(ITEMS));
 }
 
-/// Goal: the bound of an entry that deletes expired items is the size of the items, not of the
-/// entry.
+/// Goal: the size of the items limits an entry that deletes expired items. The size of the entry
+/// itself is too small to limit it.
 #[test]
 fn large_items_expire_in_several_entries() {
     let mut replica = replica();
@@ -89,7 +89,7 @@ fn an_entry_expires_a_bounded_number_of_items_and_at_least_one() {
     }
 }
 
-/// Goal: items that cannot be deleted yet, because a transaction locks them, do not block others.
+/// Goal: locked items, which cannot be deleted yet, do not block the deletion of other items.
 #[test]
 fn a_search_continues_after_the_previous_one() {
     let replica = expiring(10);
@@ -179,7 +179,7 @@ fn existing_items_expire_like_later_ones() {
 fn a_deleted_table_is_purged_in_steps() {
     let mut replica = replica();
     replica.apply(3, &entry(0, vec![Command::DeleteTable { table: TABLE }]));
-    // An older version stored no progress here.
+    // An older version of the program stored no progress here.
     assert_eq!(replica.storage.0.get(&[&[7][..], &1u64.to_be_bytes()].concat()).unwrap().len(), 0);
     let steps = count_steps(&mut replica, 4, 0, &Command::PurgeTable { table: TABLE });
     // Each item has a stream record.

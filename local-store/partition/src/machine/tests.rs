@@ -136,7 +136,7 @@ enum Step {
     Put(u8, u8, Option<u8>),
     Add(u8, u8),
     Delete(u8),
-    /// Adds to items and deletes others, if the last one exists.
+    /// A transaction that adds to items and deletes others, if the last item exists.
     Transact(Vec<(u8, u8)>, u8),
     Wait(u16),
     Sweep,
@@ -368,7 +368,7 @@ proptest! {
         }
         prop_assert_eq!(&twin.storage.0, &replica.storage.0);
 
-        // So does a machine that takes over the batches of another one wherever it can.
+        // A machine that takes over the batches of another one gives the same bytes, too.
         let (mut first, mut other) = (Replica::new(), Replica::new());
         for (index, entry) in (1u64..).zip(&log) {
             let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();
@@ -545,8 +545,8 @@ fn a_deleted_table_leaves_nothing() {
     assert_eq!(replica.storage.0.keys().filter(of_old).count(), 0);
 }
 
-/// Goal: no throughput setting in a log keeps a replica from applying it, whichever arc it is; and
-/// all arcs have the same partitions.
+/// Goal: a replica of any arc can apply every throughput setting in a log, and all arcs have the
+/// same partitions.
 #[test]
 fn a_table_with_any_throughput_can_be_created_and_adopted() {
     let units = 1_000_000_000_000;
@@ -580,8 +580,8 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
     }
 }
 
-/// Goal: whichever process enables a stream, and whatever its clock, later labels of a table sort
-/// after earlier ones.
+/// Goal: later labels of a table's streams sort after earlier ones, whichever process enables a
+/// stream and whatever its clock shows.
 #[test]
 fn labels_of_streams_grow_across_clocks() {
     let mut replica = Replica::new();

@@ -1,9 +1,8 @@
 //! Splitting a partition: counts its lower part step by step, then replaces it by two partitions.
 //!
 //! A split ends in one command: the stream shard of the partition closes and two children open.
-//! Until then, readers and writers see no change. A write to the part that was already counted is
-//! counted there too, so that both halves have exact statistics. The server's ticks decide when to
-//! split.
+//! Until then, readers and writers see no change. A write to an already counted item also updates
+//! the count, so that both halves have exact statistics. The server's ticks decide when to split.
 
 #[cfg(test)]
 mod tests;
@@ -160,8 +159,8 @@ fn count_next(
         (WalkEnd::Limit, _) => Counted::More(split),
         (WalkEnd::Bound, Some(at)) => Counted::Whole(at),
         (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
-            // The last token has at least half of the bytes: it becomes the upper part, and the
-            // items below it are counted again.
+            // The items of the last token have at least half of the bytes. They become the upper
+            // part, and the items below them are counted again.
             Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
                 below = Statistics::default();
                 Counted::More(Split { at: Some(last), cursor: None, ..split })
@@ -180,7 +179,7 @@ enum WalkEnd {
     Half(Token),
     /// This step has counted enough.
     Limit,
-    /// There is no further item below the split point, or in the partition when there is none.
+    /// No further item is below the split point or, without a split point, in the partition.
     Bound,
 }
 
@@ -271,8 +270,8 @@ pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
     tables.filter(|table| splits_of(table) > 0).map(|table| table.id).collect()
 }
 
-/// Returns the partitions to split whatever their traffic: those with more than `bytes_max` bytes,
-/// and the widest one of a table that has too few for its throughput setting.
+/// Returns the partitions to split regardless of their traffic: those with more than `bytes_max`
+/// bytes, and the widest one of a table that has too few for its throughput setting.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -293,7 +292,7 @@ pub fn find_due_splits<'a>(
             }
         }
         let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
-        // The share of this arc's stretches.
+        // This arc needs its share of the partitions, which is proportional to its stretches.
         let (own, all) = table.placement.share_of(seat.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));
         if table.partitions.len() + splits_of(table) < wanted.min(PARTITIONS_MAX) {
@@ -307,7 +306,8 @@ pub fn find_due_splits<'a>(
 fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
     let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
     let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));
-    // The first of several equally wide partitions.
+    // `max_by_key` returns the last of several maxima, so the reversed order gives the first
+    // partition.
     let (range, number) =
         ranges.rev().max_by_key(|(range, _)| range.last.0.saturating_sub(range.first.0))?;
     Some((table.id, number, SplitPoint::Token(range.middle()?)))

@@ -26,7 +26,7 @@ struct KeyChange {
 struct KeyChanges {
     in_order: Vec<(Vec<u8>, KeyChange)>,
     /// Positions of keys in `in_order`, with the hashes of the keys. The seed of the hashes may be
-    /// random: keys are only looked up here, and nothing iterates over the table.
+    /// random, because no code iterates over the table.
     places: HashTable<(u64, usize)>,
     hashing: RandomState,
 }
@@ -77,7 +77,7 @@ impl KeyChanges {
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
     changes: KeyChanges,
-    /// Stream records that no read of the overlay sees until the overlay is closed.
+    /// Open rows of stream records. Reads of the overlay do not see them until they are closed.
     open_rows: OpenRows,
 }
 
@@ -106,17 +106,18 @@ impl<'a> Overlay<'a> {
     }
 
     /// Writes the rows of stream records that are still open. Code that reads or writes such rows
-    /// itself calls this first.
+    /// directly calls this first.
     pub(crate) fn close_rows(&mut self) {
         for (key, value) in mem::take(&mut self.open_rows).close() {
             self.insert_row(key, value);
         }
     }
 
-    /// Writes a row of stream records. Its key contains its position in the log, so it did not
-    /// exist.
+    /// Writes a row of stream records. The key contains the row's position in the log, so it did
+    /// not exist before.
     pub(crate) fn insert_row(&mut self, key: Vec<u8>, row: Vec<u8>) {
-        // An engine that rejects the key would find this fault before the checkers that are tested.
+        // With this fault the row exists already. If it were declared as new, the engine would
+        // reject it before the checkers under test can find the fault.
         let is_new = !mutation::is_active(Mutation::ApplyTwice);
         self.changes.insert(key, Some(row.into()), is_new);
     }

@@ -108,9 +108,9 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
         && (if rotated { children == 1 } else { children > 1 })
 }
 
-/// Returns the label of the next stream of a table: the wanted one if it is greater than the last
-/// label, otherwise the last label and one more digit. The wanted label is from the clock of the
-/// process that received the request, which may be behind that of another. Consumers order what
+/// Returns the label of the next stream of a table: the wanted label if it is greater than the last
+/// one, otherwise the last label with one more digit. The wanted label comes from the clock of the
+/// process that received the request, and the clocks of two processes differ. Consumers order what
 /// they store by label. A label with one more digit still sorts before the next millisecond.
 pub(crate) fn next_label(table: &Table, wanted: String) -> String {
     match table.streams.last() {
@@ -183,9 +183,9 @@ pub(crate) fn split_shard(
     }
 }
 
-/// Returns the part of a shard's id that makes it unique among the table's shards of one
-/// millisecond: readers find a shard by its id. The number is multiplied by an odd constant, so no
-/// two numbers have the same suffix.
+/// Returns the part of a shard's id that makes the id unique among the table's shards of one
+/// millisecond, because readers find a shard by its id. The number is multiplied by an odd
+/// constant, so no two numbers have the same suffix.
 fn id_suffix(table: TableId, number: ShardNumber) -> u32 {
     /// 2^32 divided by the golden ratio, so that consecutive numbers get dissimilar suffixes.
     const SCATTER: u32 = 0x9E37_79B1;
@@ -203,8 +203,8 @@ fn open_shard(
     let number = ShardNumber(table.next_shard);
     table.next_shard += 1;
     let suffix = id_suffix(table.id, number);
-    // Ids order shards, and a child sorts after its parent even if both open in the same
-    // millisecond.
+    // Shards are in the order of their ids, so the id of a child must sort after that of its
+    // parent, even if both open in the same millisecond.
     let behind_parent =
         parent.as_deref().and_then(millis_of).map_or(0, |millis| millis.saturating_add(1));
     let shard = Shard {
@@ -281,8 +281,8 @@ pub(crate) fn trim(
     Ok(more)
 }
 
-/// Returns whether something that closed at this time has passed the retention period; false if it
-/// is open.
+/// Returns whether all records of a shard or stream that closed at this time have expired; false if
+/// it is still open.
 fn is_gone(closed_at: Option<EpochMillis>, now: EpochMillis) -> bool {
     closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
 }
@@ -377,7 +377,8 @@ pub fn read_shard_records(
     from: Position,
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    // The key of a row is that of its last record.
+    // The key of a row is that of its last record, so the scan begins at the row that contains the
+    // position.
     let start = stream_row::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));

@@ -65,8 +65,8 @@ fn records_of_an_entry_are_read_from_anywhere() {
     let all = records(&replica, None);
     assert!(all.iter().map(|(_, text)| text.clone()).eq(values.map(text)));
     assert!(all.is_sorted_by(|(one, _), (other, _)| one < other));
-    // The records before the transaction, its own, two after it, the last write's, the next
-    // entry's.
+    // One row each has the records before the first transaction, those of that transaction, those
+    // of the last transaction, and those of the next entry. Two rows are between the transactions.
     assert_eq!(rows(&replica), 6);
     for (place, (sequence, _)) in all.iter().enumerate() {
         assert_eq!(records(&replica, Some(Position::At(*sequence))), all[place..]);

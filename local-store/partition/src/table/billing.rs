@@ -19,9 +19,9 @@ pub enum Billing {
     },
 }
 
-/// Returns the number of partitions of a new table (design, section 3): enough for its throughput,
-/// and four if it is on demand; at most [`PARTITIONS_MAX`], whatever throughput a log entry asks
-/// for.
+/// Returns the number of partitions of a new table (design, section 3). A provisioned table gets
+/// enough for its throughput, and an on-demand table gets four. For any throughput in a log entry,
+/// the result is at most [`PARTITIONS_MAX`].
 #[must_use]
 pub fn partition_count(billing: Billing) -> u32 {
     let for_throughput = match billing {

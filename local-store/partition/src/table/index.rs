@@ -48,7 +48,7 @@ pub struct IndexDefinition {
 /// The status of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexStatus {
-    /// New writes are indexed; older items up to the cursor are too.
+    /// Writes maintain the index. The older items up to the cursor have their entries, too.
     Creating {
         /// The item key after which building continues; `None` at the start.
         cursor: Option<Vec<u8>>,
@@ -57,7 +57,7 @@ pub enum IndexStatus {
     Active,
     /// Writes no longer maintain it, and its entries are being removed.
     Deleting,
-    /// Every item was read; some entries are still to be delivered to other arcs.
+    /// Every item was read, but some entries are not delivered to other arcs yet.
     Delivering {
         /// For each of these arcs, the number of the last change that it must receive.
         until: Vec<(ArcId, u64)>,
@@ -65,8 +65,8 @@ pub enum IndexStatus {
 }
 
 impl IndexStatus {
-    /// Returns how close the status is to active. The arc of a ring with the least progress
-    /// determines the status of the index; an index that any arc deletes is not used.
+    /// Returns how close the status is to active. The arc with the least progress determines the
+    /// status of the index for the whole ring, so an index that any arc deletes is not used.
     pub(crate) fn progress(&self) -> u8 {
         match self {
             Self::Deleting => 0,
@@ -171,7 +171,7 @@ impl SecondaryIndex {
         self.status != IndexStatus::Deleting
     }
 
-    /// Returns whether the index still lacks entries; it cannot be read then.
+    /// Returns whether the index still lacks entries. Such an index cannot be read.
     #[must_use]
     pub fn is_being_built(&self) -> bool {
         matches!(self.status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })

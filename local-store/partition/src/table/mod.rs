@@ -67,7 +67,7 @@ pub struct Table {
     /// updated.
     #[serde(skip)]
     pub is_behind: bool,
-    /// Whether some arc does not have the table yet: it accepts no items until every arc has it.
+    /// Whether some arc does not have the table yet. Such a table accepts no items.
     #[serde(skip)]
     pub is_partial: bool,
 }

@@ -1,8 +1,8 @@
-//! Table names: the name for its owner, and the unique name in the catalogue.
+//! Table names: the name that the owner sees, and the unique name in the catalogue.
 //!
-//! A store may separate the tables of several accounts and Regions. Then two owners may have a
-//! table of the same name, and the catalogue prefixes the name with the owner. The server
-//! determines owners and authorises requests.
+//! A store may separate the tables of several accounts and Regions. Two owners may therefore have
+//! tables of the same name, so the catalogue prefixes a name with its owner. The server determines
+//! owners and authorises requests.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The separator between an owner and a name; DynamoDB allows it in neither.
 const SEPARATOR: char = '/';
 
-/// The name of a table. It dereferences to the name for its owner.
+/// The name of a table. It dereferences to the name without the owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableName(String);
@@ -37,7 +37,7 @@ impl TableName {
         self.0.rsplit_once(SEPARATOR).map_or("", |(owner, _)| owner)
     }
 
-    /// Returns the name for its owner.
+    /// Returns the name without the owner, as the owner sees it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.rsplit_once(SEPARATOR).map_or(&self.0, |(_, name)| name)

@@ -66,7 +66,7 @@ pub struct Recovery {
 /// The options of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableOptions {
-    /// `Some` once it was requested: whether the class is for infrequent access.
+    /// Whether the table class is for infrequent access; `None` if no request has set a class.
     pub infrequent_access: Option<bool>,
     /// The ARN of the KMS key; `None` for a key that AWS owns.
     pub encryption_key: Option<String>,
@@ -179,7 +179,8 @@ impl TableOptions {
             (Billing::OnDemand, _) => ON_DEMAND_WARM,
             (Billing::Provisioned { .. }, Some((read, write))) => Units { read, write },
             (Billing::Provisioned { read_units, write_units }, None) => {
-                // A table keeps the warm throughput of its on-demand time.
+                // A table that was on demand before keeps the warm throughput of an on-demand
+                // table.
                 let kept = self.on_demand_at.map_or_else(Units::default, |_| ON_DEMAND_WARM);
                 Units { read: read_units.max(kept.read), write: write_units.max(kept.write) }
             }
@@ -248,7 +249,7 @@ impl TableOptions {
             OptionChange::Untag(keys) => self.tags.retain(|key, _| !keys.contains(key)),
             OptionChange::PutPolicy { text, expected } => {
                 self.check_policy(expected)?;
-                // The revision is a time in milliseconds, as DynamoDB's looks; it always grows.
+                // Like DynamoDB's, the revision looks like a time in milliseconds. It always grows.
                 self.latest_policy_revision = now.0.max(self.latest_policy_revision + 1);
                 self.policy = Some(ResourcePolicy { text, revision: self.latest_policy_revision });
             }

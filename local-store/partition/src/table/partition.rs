@@ -15,7 +15,7 @@ pub const PARTITIONS_MAX: usize = 1024;
 /// A token range of a table: from its first token (inclusive) to the next partition's (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its number: a partition that is split has two successors with other numbers.
+    /// Its number. A split replaces the partition by two partitions with new numbers.
     pub number: PartitionNumber,
     /// Its first token, inclusive.
     pub first_token: Token,
@@ -23,8 +23,8 @@ pub struct Partition {
     pub shard: Option<ShardNumber>,
     /// Its unfinished split, if there is one.
     pub split: Option<Split>,
-    /// Its size in bytes when it last turned out to hold a single partition key, which no split can
-    /// divide; 0 if it never did.
+    /// The partition's size in bytes when a split last found only one partition key in it, which
+    /// cannot be divided; 0 if that never happened.
     pub indivisible_bytes: u64,
 }
 
@@ -49,15 +49,15 @@ pub enum SplitPoint {
 pub struct Split {
     /// The first token of the upper part, once it is known.
     pub at: Option<Token>,
-    /// The number of the partition that the lower part becomes; its statistics count the items so
-    /// far.
+    /// The number of the partition that the lower part becomes. Its statistics already contain the
+    /// items counted so far.
     pub lower: PartitionNumber,
     /// The key of the last item that was counted; `None` before the first one.
     pub(crate) cursor: Option<Vec<u8>>,
 }
 
 impl Split {
-    /// Returns whether an item with this key was counted already, if it exists.
+    /// Returns whether the split has already counted an item with this key, if the item exists.
     pub(crate) fn has_counted(&self, stored: &[u8]) -> bool {
         self.cursor.as_deref().is_some_and(|cursor| stored <= cursor)
     }

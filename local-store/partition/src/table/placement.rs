@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::identifiers::TableId;
 
-/// The most arcs of a ring: each adds a state to every node, and more arcs than CPU cores gain
-/// nothing.
+/// The most arcs of a ring. Each arc adds a state to every node, and more arcs than CPU cores do
+/// not increase throughput.
 pub const ARCS_MAX: u32 = 16;
 /// Size of each arc's range of partition and shard numbers: arc 2 counts from 200,000,000, so that
 /// no two arcs assign the same number.
@@ -84,8 +84,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Assigns the partitions of a new table to the arcs round-robin. The arc that is first differs
-    /// from table to table.
+    /// Assigns the partitions of a new table to the arcs round-robin. The arc of the first
+    /// partition differs from table to table.
     pub(crate) fn deal(table: TableId, firsts: impl Iterator<Item = Token>, arcs: u32) -> Self {
         if arcs <= 1 {
             return Self::default();

@@ -57,7 +57,7 @@ impl Locks {
 
     /// Returns the cancellation reasons if an operation's item is locked; `None` if none is.
     pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
-        // Locks are rare, so this avoids encoding keys.
+        // Locks are rare, so this mostly avoids encoding the keys.
         if self.0.is_empty() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Transactions: several operations on several items, applied atomically.
 //!
-//! A transaction in one arc is one command, so no other command comes between its operations: the
-//! order of the log makes it serializable (see
+//! A transaction in one arc is one command, so no other command runs between its operations, and
+//! the order of the log makes transactions serializable (see
 //! `docs/decisions/0005-transactions-are-one-log-entry.md`). Transactions over several arcs are in
 //! `two_phase_commit`. Each operation is a write like any other (see `write`); this module decides
 //! about all of them together. Source: AWS, "DynamoDB transactions: how it works".
@@ -53,8 +53,8 @@ pub(crate) fn apply(
     if let Some(reasons) = locks.conflicts(operations) {
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // The operations run in an overlay of their own, which becomes part of the state only as a
-    // whole.
+    // The operations run in an overlay of their own. It becomes part of the state only if all of
+    // them succeed.
     let mut attempt = Overlay::new(overlay);
     let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
         Ok(writes) => writes,
@@ -71,7 +71,8 @@ pub(crate) fn apply(
     Ok(Reply::Transacted { writes, repeated: false })
 }
 
-/// Applies every operation, even after one has failed, so that each has its reason.
+/// Applies every operation, even after one has failed, so that each operation has its cancellation
+/// reason.
 pub(crate) fn attempt_all(
     attempt: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -147,7 +148,8 @@ fn remembered(
     Ok(request_token::read(view, token)?.filter(|known| now < known.expires_at))
 }
 
-/// Remembers the result of the transaction with a token, in place of an expired one.
+/// Remembers the result of the transaction with a token. Replaces an expired result of the same
+/// token.
 pub(crate) fn remember(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,

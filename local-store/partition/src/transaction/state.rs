@@ -23,15 +23,15 @@ impl TransactionId {
         Self(u128::from(high) << 64 | u128::from(low))
     }
 
-    /// Returns whether both are attempts at the request with one token. For two ids without a token
-    /// the result is true if two random numbers of 64 bits are equal.
+    /// Returns whether both ids are attempts at the request with one token. For two ids without a
+    /// token, the result is wrongly true if two random 64-bit numbers are equal.
     pub(crate) fn has_token_of(self, other: Self) -> bool {
         let low = |id: Self| id.0 & u128::from(u64::MAX);
         low(self) == low(other)
     }
 
-    /// Returns whether it is an attempt at the request with this token. The result is wrongly true
-    /// if two hashes of 64 bits are equal.
+    /// Returns whether this id is an attempt at the request with this token. The result is wrongly
+    /// true if two 64-bit hashes are equal.
     #[must_use]
     pub fn is_attempt_at(self, token: &str) -> bool {
         self.has_token_of(Self::new([0, 0], Some(token)))
@@ -56,7 +56,7 @@ pub struct Locked {
     pub table: TableId,
     /// The key of the item.
     pub key: PrimaryKey,
-    /// The item's fate.
+    /// What happens to the item when the transaction commits.
     pub fate: Fate,
 }
 
@@ -69,8 +69,8 @@ pub enum Fate {
     Becomes(Option<EncodedItem>),
 }
 
-/// The operations that a transaction has prepared in an arc. Its encoding begins like
-/// [`PreparedHead`].
+/// The operations that a transaction has prepared in an arc. The encoding begins with the fields of
+/// [`PreparedHead`], which can be decoded alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
     /// When it began.

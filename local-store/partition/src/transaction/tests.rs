@@ -55,8 +55,8 @@ fn balances(replica: &Replica) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Method: groups of transfers in one entry each, some cancelled for lack of money, some sent
-    /// twice with a token. The sum stays constant, and the stream has each change once.
+    /// Method: each entry has a group of transfers. Some are cancelled for lack of money, and some
+    /// are sent twice with a token. The sum stays constant, and the stream has each change once.
     #[test]
     fn transfers_keep_the_sum(groups in prop::collection::vec(prop::collection::vec(
         (0..ACCOUNTS, 1..ACCOUNTS, 1u8..15, prop::option::of(0u8..3)), 1..5), 1..15)) {
@@ -114,7 +114,7 @@ fn a_failed_operation_changes_nothing_and_every_reason_is_returned() {
         ),
         "{reasons:?}"
     );
-    // Only the machine's own state, under the key `[1]`, has changed; the token is free again.
+    // Only the machine's own state, under the key `[1]`, has changed. The token can be used again.
     let without_state = |mut all: BTreeMap<Vec<u8>, Vec<u8>>| {
         all.remove(&vec![1]);
         all
@@ -150,7 +150,7 @@ fn a_token_applies_a_transaction_once_in_ten_minutes() {
         |replica: &Replica, at| has_expired_tokens(&replica.storage, EpochMillis(START + at));
     assert_eq!(has_expired(&replica, life - 1), Ok(false));
     assert_eq!(has_expired(&replica, life), Ok(true));
-    // After ten minutes the token is free, whether or not it was forgotten already.
+    // After ten minutes the token can be used again, even if the machine has not forgotten it yet.
     assert!(matches!(send(&mut replica, 6, life, 4), Reply::Transacted { repeated: false, .. }));
     assert_eq!(has_expired(&replica, life), Ok(false));
     let forgotten = replica.apply(7, &entry(2 * life, vec![Command::ForgetTokens]));

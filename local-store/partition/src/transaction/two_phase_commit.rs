@@ -3,14 +3,14 @@
 //! Each arc **prepares** its operations: it evaluates them, stores the resulting items, and locks
 //! them. Until the transaction has ended in this arc, every other write of these items gets a
 //! conflict. When all arcs have prepared, the transaction's **home** arc **decides**. The first
-//! decision is final, whichever node asks for it, and the client's request token is stored with it. Then
-//! each arc **finishes**: it applies or discards what it prepared. At the decision all items are
-//! locked, so transactions and single writes have one order (two-phase locking).
+//! decision is final, even if several nodes ask for one. The client's request token is stored with
+//! it. Then each arc **finishes**: it applies or discards what it prepared. At the decision all
+//! items are locked, so transactions and single writes have one order (two-phase locking).
 //!
 //! The server recovers an abandoned transaction: it asks the home arc to abort it, gets the final
 //! decision, and finishes it. Late messages change nothing: an arc does not prepare a transaction
-//! that has ended, and commits only a young one. It remembers an ended transaction for as long as a
-//! transaction is young. Each arc uses only its own time.
+//! that has ended, and does not commit one that is older than a minute. For that minute it
+//! remembers ended transactions. Each arc uses only its own time.
 
 use model::{EncodedItem, EpochMillis};
 
@@ -28,13 +28,12 @@ use crate::transaction::state::{Decision, Fate, Locked, Prepared, PreparedHead, 
 use crate::transaction::{self, TRANSACTION_TOO_LARGE};
 use crate::write;
 
-/// The age up to which a transaction may begin steps that change state, in milliseconds of store
-/// time.
+/// The age in milliseconds of store time up to which a transaction may run steps that change state.
 const TRANSACTION_LIFE_MS: u64 = 60_000;
 /// The most records of transactions that one command forgets.
 const FORGOTTEN_MAX: usize = 1000;
-/// The most bytes of the resulting items of a transaction in one arc: its prepared operations are
-/// one value, which has to fit into a message between nodes when a snapshot is sent.
+/// The most bytes of the resulting items of a transaction in one arc: they are stored as one value,
+/// and a message of a snapshot transfer must have space for it.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Returns whether a transaction is too old for a step that changes state.
@@ -43,7 +42,7 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
 }
 
 /// Checks the operations of a transaction and locks their items, or replies why it cannot. A
-/// repeated command conflicts with its own locks.
+/// repeated command finds the locks of the first one and replies with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -53,7 +52,7 @@ pub(crate) fn prepare(
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
     let &Prepare { id, home, began, ref operations, return_items } = prepare;
-    // Without operations there would be no locks by which to recognise a repetition.
+    // A transaction without operations has no locks by which to recognise a repetition.
     if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }
@@ -63,7 +62,7 @@ pub(crate) fn prepare(
         }
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // This attempt only computes the results, and is dropped.
+    // This overlay only computes the results, and is dropped afterwards.
     let mut attempt = Overlay::new(overlay);
     let mut writes =
         match transaction::attempt_all(&mut attempt, catalogue, first, now, operations)? {
@@ -97,7 +96,7 @@ pub(crate) fn prepare(
     Ok(Reply::Prepared { writes })
 }
 
-/// Records a decision, unless there is one, and replies with the final decision.
+/// Records a decision if there is none yet, and replies with the final decision.
 pub(crate) fn decide(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
@@ -108,7 +107,7 @@ pub(crate) fn decide(
     if let Some(known) = keys::read_decision(overlay, began, id)? {
         return Ok(Reply::Decided { commit: known.commit });
     }
-    // An old transaction may have been decided and forgotten.
+    // An old transaction may have been decided and forgotten already, so it is never committed.
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
         if let Some(reply) = transaction::recall_token(overlay, now, token, *fingerprint)? {
@@ -129,9 +128,9 @@ pub(crate) fn decide(
     Ok(Reply::Decided { commit })
 }
 
-/// Applies or discards the operations that a transaction prepared here, and replies with the
-/// writes: its items were locked until now. If nothing is prepared or the transaction has ended, it
-/// changes no item and replies `TransactionOver`.
+/// Applies or discards the operations that a transaction prepared here. The reply contains the
+/// writes, which shows that the items were locked until now. If nothing is prepared or the
+/// transaction has ended, it changes no item and replies `TransactionOver`.
 pub(crate) fn finish(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

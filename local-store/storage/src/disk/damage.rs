@@ -1,8 +1,8 @@
-//! The state of damage on the disk of one node: a read detects it, the store acts on it.
+//! The record of damage on the disk of one node: a read detects damage, and the store acts on it.
 //!
-//! The log and all states of a node share one. The code that meets a wrong checksum or a failed
-//! read reports it. The store then sets the node aside and rebuilds it, while the other nodes
-//! continue.
+//! The log and all states of a node share one record. The code that meets a wrong checksum or a
+//! failed read reports it. The store then sets the node aside and rebuilds it, while the other
+//! nodes continue.
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,13 +28,13 @@ struct Shared {
 pub struct Damage(Arc<Shared>);
 
 impl Damage {
-    /// Creates it for a node that other nodes can rebuild.
+    /// Creates the record of a node that other nodes can rebuild.
     #[must_use]
     pub fn of_one_among_peers() -> Self {
         Self::new(true)
     }
 
-    /// Creates it for the only node of a store, which no other node can rebuild.
+    /// Creates the record of the only node of a store, which no other node can rebuild.
     #[must_use]
     pub fn of_only_node() -> Self {
         Self::new(false)
@@ -71,7 +71,7 @@ impl Damage {
         self.0.has_peers && self.reason().is_some()
     }
 
-    /// Notifies the tasks that wait for the node that it stops.
+    /// Marks the node as stopped, which wakes the tasks that wait for it.
     pub fn stop(&self) {
         self.raise(Condition::Stopped);
     }
@@ -102,7 +102,7 @@ impl Damage {
 
     async fn reached(&self, wanted: Condition) {
         let mut condition = self.0.condition.subscribe();
-        // This fails only if the sender is dropped, which `self` prevents.
+        // Waiting fails only if the sender is dropped, which `self` prevents.
         let _ = condition.wait_for(|condition| *condition >= wanted).await;
     }
 }

@@ -1,7 +1,8 @@
 //! Waiting when the process, or the machine, has no file descriptor left.
 //!
-//! That is no fault of the disk and resolves itself: connections and files close. So the code that
-//! opens a file waits and retries, and the log names the limit.
+//! The lack of a descriptor is no fault of the disk, and it is temporary, because connections and
+//! files close. Therefore the code that opens a file waits and retries, and a log message names the
+//! limit.
 
 use std::io;
 
@@ -15,13 +16,13 @@ use platform::descriptors::Descriptors;
 const PROCESS_LIMIT: i32 = 24;
 const MACHINE_LIMIT: i32 = 23;
 
-/// The first pause, which doubles up to the longest. It is short enough that a blocked write
-/// continues soon after a descriptor is free.
+/// The first pause. Each further pause is twice as long, up to the longest one. The first pause is
+/// short enough that a blocked write continues soon after a descriptor is free.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The total time that a read waits: its client has timed out by then.
+/// The total time that a read waits. By then, its client has timed out.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The least time between two lines in the log.
+/// The shortest time between two log messages about the limit.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Returns whether no descriptor was left.
@@ -29,8 +30,8 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(PROCESS_LIMIT | MACHINE_LIMIT))
 }
 
-/// Returns whether the error is a temporary lack of a resource other than disk space, such as
-/// memory.
+/// Returns whether the error is a temporary lack of a resource, such as memory, but not of disk
+/// space.
 pub fn is_passing(error: &io::Error) -> bool {
     let kinds = [
         io::ErrorKind::OutOfMemory,
@@ -41,9 +42,9 @@ pub fn is_passing(error: &io::Error) -> bool {
     is_exhausted(error) || kinds.contains(&error.kind())
 }
 
-/// Calls `open` again for as long as no descriptor is left. A call that fails this way must have
-/// changed nothing. Blocks the thread meanwhile: requests have time-outs of their own, and nothing
-/// is lost.
+/// Calls `open` again for as long as no descriptor is left. A call that fails for this reason must
+/// have changed nothing. Blocks the thread meanwhile, which is safe because requests have time-outs
+/// of their own.
 ///
 /// # Errors
 /// The error of the last call.
@@ -65,7 +66,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Blocks the thread for the next pause, and names the limit in the log.
+    /// Blocks the thread for the next pause, and writes a log message that names the limit.
     pub(crate) fn pause(&mut self) {
         self.begun.get_or_insert_with(Instant::now);
         warn();
@@ -79,7 +80,7 @@ impl Backoff {
     }
 }
 
-/// Names the limit in the log, at most once per interval.
+/// Writes a log message that names the limit, at most once per interval.
 fn warn() {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock();

@@ -1,6 +1,7 @@
 //! Errors of a disk, classified by what the caller has to do.
 //!
-//! The reader knows what the bytes should have been; these errors do not.
+//! Damaged bytes are no error here, because only the reader of a file knows what the bytes should
+//! be.
 
 use std::fmt;
 use std::io;
@@ -9,11 +10,12 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No space is left: refuse this write, continue to read, and retry once there is space. The
-    /// log does so; the tables of a state are written without this module, and end the process.
+    /// log does that. The tables of a state are written without this module; for them a full disk
+    /// ends the process.
     OutOfSpace,
     /// Another process uses this directory: do not start.
     InUse,
-    /// The name does not exist, or exists although it must not.
+    /// The name does not exist, or it exists although it must be new.
     Name,
     /// A sync failed: everything written since the last successful sync may be lost, and no later
     /// sync can detect that. Acknowledge nothing, never retry, end the process and recover from the

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::descriptors::wait_for_one;
 use super::{Disk, DiskFile, Error, ErrorKind, Operation};
 
-/// The file whose exclusive lock is that of the whole data directory. It is empty.
+/// An empty file, whose exclusive lock protects the whole data directory.
 const LOCK_FILE: &str = "lock";
 
 /// Zeros are written in chunks of this size: large enough for cheap system calls, small enough not
@@ -84,7 +84,7 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
     if directory.is_dir() {
         return Ok(());
     }
-    // An empty parent is the working directory.
+    // A relative path of one element has an empty parent, which means the working directory.
     let parent = match directory.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -94,7 +94,8 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::new(Operation::Create, directory.display().to_string(), source));
         }
-        // A concurrent process may have created it without a sync.
+        // Another process may have created the directory without a sync, so the parent is synced
+        // even then.
         _ => {}
     }
     sync(parent)
@@ -142,8 +143,8 @@ impl Disk for FileDisk {
         options.create_new(true).read(true).write(true).mode(0o600);
         let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
         if let Err(source) = fill(&file) {
-            // The first error is the one to report. An incomplete file that cannot be removed
-            // either is recognised by its size at the next start.
+            // The first error is reported. If the incomplete file cannot be removed either, the
+            // next start recognises it by its size.
             let _ = fs::remove_file(&path);
             return Err(fail(source));
         }

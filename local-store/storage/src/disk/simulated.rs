@@ -1,8 +1,8 @@
 //! A disk in memory whose power can be cut: a cut loses, tears and reorders unsynced writes.
 //!
 //! It stays within the contract of [`super`]: a synced byte is safe, a sector is never half old and
-//! half new, and a sector never shows a later write without the earlier ones. All its choices
-//! follow from the caller's seed.
+//! half new, and a sector never shows a later write without the earlier ones. The caller's seed
+//! determines all its choices.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,9 +29,9 @@ pub enum Fault {
 /// The fate of the unsynced sectors at a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PowerCut {
-    /// Sectors with the content of the last sync.
+    /// Sectors that have the content of the last sync.
     pub sectors_lost: usize,
-    /// Sectors with a later content.
+    /// Sectors that have a later content.
     pub sectors_kept: usize,
 }
 
@@ -56,7 +56,7 @@ enum NameChange {
 }
 
 impl NameChange {
-    /// Applies the change, unless it needs a name that an earlier, lost change would have created.
+    /// Applies the change. Does nothing if the change needs a name whose creation was lost.
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
             NameChange::Create(name, inode) => {
@@ -157,7 +157,7 @@ impl SimulatedDisk {
     }
 
     /// Returns how many operations that change something were attempted: creates, writes, syncs,
-    /// renames, removes. This is the number of the next one.
+    /// renames, removes. The next such operation has this number.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
@@ -183,7 +183,8 @@ impl SimulatedDisk {
         self.lock().inodes.iter().map(|file| file.unsynced.len()).sum()
     }
 
-    /// Makes the next sync of data fail as [`Fault::Io`] does, whatever comes before it.
+    /// Makes the next sync of data fail as [`Fault::Io`] does, whatever other operations come
+    /// before it.
     pub fn fail_next_sync(&self) {
         self.lock().sync_fails = true;
     }
@@ -200,7 +201,7 @@ impl SimulatedDisk {
     pub fn power_cut(&self, seed: u64) -> PowerCut {
         let mut cut = PowerCut::default();
         let mut generator = SplitMix64::new(seed);
-        // Lose everything, nothing, or a mixture.
+        // The power cut loses all unsynced sectors, none, or some of them.
         let keep_percent = match generator.up_to(3) {
             0 => 0,
             1 => 100,
@@ -214,7 +215,8 @@ impl SimulatedDisk {
                     cut.sectors_lost += 1;
                 } else {
                     cut.sectors_kept += 1;
-                    // Mostly the newest content, which a write-back would have written.
+                    // Mostly the newest content, because the kernel writes the newest content of a
+                    // sector.
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };

@@ -10,13 +10,13 @@
 //! [`Log::sync`] makes all of them durable with one sync of one file. Segments are allocated in
 //! advance and reused, so that a sync has no file metadata to commit. Only a group that does not
 //! fit into the current segment needs more syncs: first the old segment, then the new one's header,
-//! then the directory. So every segment but the last is durable to its end.
+//! then the directory. Therefore every segment except the last is durable to its end.
 //!
 //! # What recovery accepts
 //!
 //! [`Log::open`] reads everything. Each record says up to which index the log was durable when the
 //! record was written (`synced_end`); each segment says which one it continues and from which
-//! index. From these follow the rules:
+//! index. Recovery follows these rules:
 //!
 //! 1. In every segment but the last, every record up to the next segment's first index must be
 //!    whole.
@@ -30,8 +30,8 @@
 //! The log alone cannot detect three cases: the newest group is damaged and nothing was written
 //! after it (it looks torn); the newest segments are missing as a whole; segments before the oldest
 //! are missing (that looks truncated). The caller has the remaining evidence, the applied index of
-//! its state: it must reject a state that lacks entries which the log no longer has. A state that
-//! is ahead of the log is none of these cases; `node::replica` checks for it.
+//! its state: it must reject a state that lacks entries that the log does not have any more. A
+//! state that is ahead of the log is none of these cases; `node::replica` checks for it.
 //!
 //! Recovery does not assume that the entries it finds are durable: after a crash of the process
 //! alone, or a failed sync, they may be only in the page cache. Before it returns, it rewrites the
@@ -41,7 +41,7 @@
 //! # Errors
 //!
 //! After a fatal error ([`Error::is_fatal`]) the log rejects every change; its owner ends the
-//! process, because it is unknown what a failed sync has written.
+//! process, because a failed sync may have written some of the data.
 
 mod error;
 mod reader;
@@ -68,7 +68,7 @@ use crate::disk::{Disk, ErrorKind};
 /// than any node writes.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Bytes of a segment with one record in addition to the payload.
+/// Bytes that a segment with one record has in addition to the payload.
 pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 
 /// The limit of segment offsets, which are stored in memory as 4 bytes in units of 8.
@@ -90,9 +90,9 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Segments of 64 MiB: some seconds of writing at full speed, so that switching is rare and
-    /// truncation in steps of that size wastes little space. Two spares: one for the next switch,
-    /// one for a truncation in between. Indexes begin at 1.
+    /// Segments of 64 MiB hold some seconds of writing at full speed. That makes switching rare,
+    /// and truncation in steps of that size wastes little space. There are two spares: one for the
+    /// next switch, and one for a truncation in between. Indexes begin at 1.
     fn default() -> Self {
         Options { segment_bytes: 64 * 1024 * 1024, spares_max: 2, first_index: 1 }
     }
@@ -128,7 +128,8 @@ impl Options {
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
-    /// Ascending, each continuing the previous one, never empty; entries are appended to the last.
+    /// The segments in ascending order, each continuing the previous one; never empty. Entries are
+    /// appended to the last one.
     segments: Vec<Segment>,
     /// Names of files that can become segments.
     spares: Vec<String>,
@@ -243,7 +244,8 @@ impl Log {
         })
     }
 
-    /// Reads the entries from `from` (inclusive) to `to` (exclusive), in order, each one checked.
+    /// Reads the entries from `from` (inclusive) to `to` (exclusive), in order, and verifies each
+    /// one.
     ///
     /// # Errors
     ///
@@ -272,7 +274,7 @@ impl Log {
                 log.begin_segment(end, 0)?;
                 log.synced_end = end;
             }
-            // Oldest first, so that a crash leaves no gap.
+            // Removes the oldest segment first, so that a crash leaves no gap.
             while log.segments.get(1).is_some_and(|second| second.header.first_index <= end) {
                 log.retire(0)?;
             }
@@ -325,8 +327,8 @@ impl Log {
         self.segments.last().map_or(0, |segment| segment.header.id)
     }
 
-    /// Ends the last segment and begins a new one, both durably. The segment becomes part of the
-    /// log by its rename; before, it is only a spare file.
+    /// Ends the last segment and begins a new one, both durably. The rename makes the segment part
+    /// of the log; before, the file is only a spare.
     fn begin_segment(&mut self, first_index: u64, previous_id: u64) -> Result<(), Error> {
         let spare = match self.spares.pop() {
             Some(spare) => spare,
@@ -357,8 +359,8 @@ impl Log {
         Ok(())
     }
 
-    /// Creates a file that can become a segment, and returns its name. Its header differs from that
-    /// of any segment, which distinguishes it from an incomplete file.
+    /// Creates a file that can become a segment, and returns its name. Its valid header
+    /// distinguishes it from an incomplete file, and differs from that of any segment.
     fn create_spare(&mut self) -> Result<String, Error> {
         let name = self.next_spare_name();
         let size_bytes = self.options.segment_bytes;
@@ -378,7 +380,7 @@ impl Log {
     }
 
     /// Continues in a new segment, so that bytes after the last entry are never read as a
-    /// continuation. A last segment without entries is replaced.
+    /// continuation. If the last segment has no entries, the new one replaces it.
     fn leave_last_segment(&mut self) -> Result<(), Error> {
         let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
         let header = self.segments.last().map(|segment| segment.header);

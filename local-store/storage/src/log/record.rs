@@ -89,7 +89,7 @@ pub(super) struct Header {
 
 impl Header {
     /// Decodes a header that was written into the segment with this id; `None` if the bytes are not
-    /// one.
+    /// such a header.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES], segment_id: u64) -> Option<Self> {
         let (crc, rest) = bytes.split_first_chunk::<4>()?;
         let (payload_crc, rest) = rest.split_first_chunk::<4>()?;
@@ -115,7 +115,7 @@ impl Header {
         record_bytes(self.payload_bytes as usize)
     }
 
-    /// Returns whether `payload` is the one of this header.
+    /// Returns whether `payload` has the length and the checksum in this header.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes as usize
             && (crc32c(payload) == self.payload_crc

@@ -18,7 +18,7 @@ const REWRITE_BYTES: u64 = 256 * 1024;
 pub struct Recovery {
     /// The number of entries in the log.
     pub entries: u64,
-    /// The end that was cut off, if any of it was visible.
+    /// The torn end that was cut off; `None` if no bytes of such an end were found.
     pub discarded: Option<Discarded>,
 }
 
@@ -27,9 +27,9 @@ pub struct Recovery {
 pub struct Discarded {
     /// The file's name.
     pub file: String,
-    /// The offset of the first of them in the file, in bytes.
+    /// The offset of the first such entry in the file, in bytes.
     pub offset: u64,
-    /// The index of the first of them, which is now the log's next index.
+    /// The index of the first such entry, which is now the log's next index.
     pub index: u64,
 }
 
@@ -63,7 +63,7 @@ impl Log {
             stopped: false,
             recovery: Recovery::default(),
         };
-        // Names that are seen from here on must survive a power loss.
+        // Recovery relies on the names that it is about to list, so they must survive a power loss.
         log.disk.sync_directory()?;
         let mut found = BTreeMap::new();
         for name in log.disk.list()? {
@@ -112,8 +112,9 @@ impl Log {
 
     /// Keeps a spare file, or removes one that is surplus, incomplete or of another size.
     ///
-    /// Old records in it carry the id of its header or a lower one, and new segments get higher ids
-    /// than all headers. A file without a valid header could break that rule, so it is removed.
+    /// Old records in a spare carry the id of its header or a lower id, and new segments get higher
+    /// ids than all headers. Old records can therefore never look valid in a new segment. A file
+    /// without a valid header could break this rule, so it is removed.
     fn adopt_spare(&mut self, name: String) -> Result<(), Error> {
         let size_bytes = self.options.segment_bytes;
         let file = self.disk.open(&name)?;
@@ -137,7 +138,7 @@ impl Log {
         Ok(())
     }
 
-    /// Follows the segments from the newest back, each to its predecessor.
+    /// Links the segments, from the newest one back to the oldest, each to its predecessor.
     fn link_segments(&mut self, mut found: BTreeMap<u64, Segment>) -> Result<(), Error> {
         let Some((_, newest)) = found.pop_last() else {
             return self.begin_segment(self.options.first_index, 0);
@@ -151,7 +152,7 @@ impl Log {
         }
         self.segments.reverse();
         for (id, segment) in found {
-            // Segments with ids between the newest one and its predecessor were replaced by the
+            // A segment with an id between the newest one and its predecessor was replaced by the
             // newest.
             if id < newest_previous_id {
                 let missing = segment::name(previous_id);
@@ -227,8 +228,8 @@ impl Log {
 
 /// Rewrites the records from this offset on unchanged, and syncs them.
 ///
-/// They were read from the page cache. After a failed sync, it shows bytes that are not on the disk
-/// and that no sync would write. Rewriting marks them dirty again.
+/// The records were read from the page cache. After a failed sync, the page cache shows bytes that
+/// are not on the disk and that no later sync would write. Rewriting marks these bytes dirty again.
 fn rewrite(segment: &Segment, from: u64) -> Result<(), Error> {
     let mut offset = from;
     let mut bytes = Vec::new();

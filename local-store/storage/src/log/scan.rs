@@ -16,11 +16,11 @@ pub(super) struct Scan {
     pub(super) offsets: Vec<u32>,
     /// The offset at which the first record that is not whole would begin.
     pub(super) end_offset: u64,
-    /// All entries below this index were durable when some whole record here was written.
+    /// All entries below this index were durable when the latest of these records was written.
     pub(super) synced_end: u64,
     /// The content at `end_offset`, for error messages.
     pub(super) found: String,
-    /// The header at `end_offset` if it is right although its payload is not.
+    /// The header at `end_offset`, if the header is valid but its payload is not.
     torn_payload: Option<record::Header>,
 }
 
@@ -65,12 +65,12 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 /// The content after the first record that is not whole.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// Nothing that was written into this segment: it ended cleanly.
+    /// No bytes that were written into this segment: it ended cleanly.
     Nothing,
     /// Records of this segment that were never durable: a power loss tore the last writes.
     Torn,
-    /// A record, at this offset, that was written when the broken record was already durable: the
-    /// broken record was damaged later.
+    /// A record at this offset was written when the broken record was already durable. Therefore
+    /// the broken record was damaged later.
     Damage(u64),
 }
 
@@ -89,7 +89,8 @@ pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
     }
     let mut window = Window::new(segment);
     while let Some(bytes) = window.read(offset, HEADER_BYTES)? {
-        // Most of the searched bytes are zeros; both checksums of a record are hardly ever zero.
+        // Most of the searched bytes are zeros, which this skips fast. The checksums of a record
+        // are hardly ever both zero.
         if bytes.first_chunk() != Some(&[0; 8])
             && let Some(header) =
                 bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id))

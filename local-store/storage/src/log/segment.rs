@@ -18,7 +18,7 @@ pub(super) const HEADER_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"weir-log";
 
-/// The format version, raised whenever a reader of the old format would misread the new one.
+/// The format version. It is raised whenever a reader of the old format would misread the new one.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// The header of a segment.
@@ -28,8 +28,8 @@ pub(super) struct Header {
     pub(super) id: u64,
     /// The segment whose entries precede these; zero if the log begins with this one.
     pub(super) previous_id: u64,
-    /// The index of the first record. It also ends the previous segment: later records there were
-    /// torn, and cut off.
+    /// The index of the first record. It also ends the previous segment: records there from this
+    /// index on were torn, and were cut off.
     pub(super) first_index: u64,
     /// The size of the file.
     pub(super) size_bytes: u64,
@@ -62,8 +62,8 @@ impl Header {
             let found = format!("`{}`", magic.escape_ascii());
             return Err(corrupt(0, "the magic `weir-log`", found));
         }
-        // Checked before the version: a flipped bit in the version is damage, not a later program's
-        // file.
+        // The checksum is checked before the version, because a flipped bit in the version is
+        // damage and not a file of a later program.
         let computed = crc32c(&[head, body].concat());
         if read_u32(crc) != computed {
             let found = format!("{:#010x}", read_u32(crc));
@@ -177,7 +177,7 @@ impl Segment {
         Ok(Entry { index, term: header.term, payload: payload.to_vec().into() })
     }
 
-    /// Returns the offset of an entry's record, or the end for an index that does not exist.
+    /// Returns the offset of an entry's record, or the end offset if the index does not exist.
     pub(super) fn offset_of(&self, index: u64) -> u64 {
         index
             .checked_sub(self.header.first_index)

@@ -27,12 +27,13 @@ struct Block {
 /// The state of a row in addition to its key and its versions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RowState {
-    /// The key did not exist when the row was inserted, so that its removal needs no tombstone.
+    /// The key did not exist when the row was inserted. The removal of the row therefore needs no
+    /// tombstone.
     pub(super) is_new: bool,
-    /// The row is not in the order yet.
+    /// The row is not in the key order yet.
     pub(super) is_waiting: bool,
-    /// The position is in the list of rows that wait for their order, even if this row does not
-    /// wait.
+    /// The row's position is in the list of positions that wait to be put in order. It may be there
+    /// even if this row does not wait.
     pub(super) is_listed: bool,
 }
 
@@ -69,8 +70,8 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Returns the prefixes and positions of the rows whose prefix is wanted and that have a
-    /// version to keep.
+    /// Returns the key prefixes and the positions of rows: of those whose prefix is wanted and that
+    /// have a version to keep.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,

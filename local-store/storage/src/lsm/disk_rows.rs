@@ -1,5 +1,5 @@
-//! The rows of a range on disk, those of the tree and those of queues together, in order. Rows in
-//! memory are not included.
+//! The rows of a range on disk, in order: those of the tree together with those of the queues. Rows
+//! in memory are not included.
 
 use std::ops::Bound;
 
@@ -36,7 +36,7 @@ impl DiskRows {
         let own = [OWN_KEYS].as_slice();
         let is_in_queues = first <= from && to <= behind;
         let tree = (!is_in_queues && from < own).then(|| {
-            // The reserved keys of the engine sort after all others.
+            // The engine's reserved keys sort after all others, so this upper bound excludes them.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
             state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)

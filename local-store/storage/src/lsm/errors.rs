@@ -46,8 +46,9 @@ pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error)
     }
 }
 
-/// Classifies an error of a tree that is being opened: files that are missing or end too early are
-/// damage, like wrong bytes. For an empty table, the tree seeks before its beginning.
+/// Classifies an error of a tree that is being opened. Files that are missing or too short are
+/// damage, like wrong bytes. In an empty table, the tree seeks to a position before the file's
+/// beginning, which is an invalid input.
 pub(super) fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
     match &error {
         lsm_tree::Error::Io(source)

@@ -1,4 +1,4 @@
-//! Keys of tables in memory: with a hash, and mostly without an allocation.
+//! Keys of tables in memory. A key stores its hash, and mostly needs no allocation.
 
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
@@ -18,26 +18,27 @@ static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 /// A key. Most comparisons need only its inline bytes.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The first bytes, padded with zeros. Where they differ, they order like the keys.
+    /// The first bytes, padded with zeros. If they differ between two keys, they have the order of
+    /// the keys.
     first: [u64; INLINE_BYTES / 8],
-    /// The remaining bytes. Of two keys with the same first bytes and no remaining ones, the
-    /// shorter one equals the longer one without its trailing zeros.
+    /// The remaining bytes. Two keys of different lengths can have the same first bytes and no
+    /// remaining bytes: the longer key then ends with zeros.
     rest: Box<[u8]>,
     length: u32,
     /// The hash of the key; equal keys have equal hashes.
     hash: u32,
 }
 
-/// The first bytes of a key, which order like the keys where they differ. Of an item's key they
-/// contain the table, the token, and 45 bytes of the partition key and the sort key; of an index
-/// entry's also the index, and 43 bytes.
+/// The first bytes of a key. If they differ between two keys, they have the order of the keys. In
+/// an item's key they contain the table, the token, and 45 bytes of the partition key and the sort
+/// key. In an index entry's key they contain the table, the index, the token, and 43 bytes.
 pub(super) type KeyPrefix = [u64; INLINE_BYTES / 8];
 
 impl PartialEq for Key {
     /// Compares like a derived implementation, but faster: it compares the first bytes inline
-    /// instead of by a call, and calls nothing if there are no remaining bytes. A comparison of no
-    /// bytes may still load memory, which would take longer than all else here. A key whose
-    /// remaining bytes were dropped equals no key that has some.
+    /// instead of by a call, and makes no call if there are no remaining bytes. Even a comparison
+    /// of no bytes may load memory, which would take longer than everything else here. A key whose
+    /// remaining bytes were dropped never equals a key that has remaining bytes.
     fn eq(&self, other: &Self) -> bool {
         let first = self.first.iter().zip(&other.first);
         let differing = first.fold(0, |all, (own, other)| all | (own ^ other));
@@ -84,19 +85,19 @@ impl Key {
         self.first
     }
 
-    /// Returns some bytes of each cache line of the key itself, to load them.
+    /// Returns bytes of each cache line of the key itself. Reading them loads the lines.
     pub(super) fn ends(&self) -> (u64, u64, u32) {
         let [first, .., last] = self.first;
         (first, last, self.length)
     }
 
-    /// Returns a byte of each of the first two cache lines of a long key's remaining bytes, to load
-    /// them. The CPU prefetches the following lines by itself.
+    /// Returns a byte of each of the first two cache lines of a long key's remaining bytes. Reading
+    /// them loads the lines; the CPU prefetches the following lines by itself.
     pub(super) fn rest_lines(&self) -> impl Iterator<Item = &u8> {
         self.rest.iter().step_by(LINE_BYTES).take(2)
     }
 
-    /// Frees the remaining bytes. The key must not be used as such any more.
+    /// Frees the remaining bytes. A long key is incomplete afterwards.
     pub(super) fn drop_rest(&mut self) {
         self.rest = Box::default();
     }

@@ -22,10 +22,10 @@ const SEALED_TABLES_MAX: usize = 3;
 /// The most runs of tables that a read may have to search; beyond that, writers wait for a merge.
 const RUNS_MAX: usize = 20;
 
-/// The number of runs from which the strategy merges them. A merge rewrites the tables that the
-/// runs overlap with, and each run is one more to search on disk. With 10 instead of 6, batches of
-/// writes to a table with a stream or an index take a tenth less CPU time, but some queries of data
-/// on disk take a seventh more.
+/// The number of runs from which on the strategy merges them. A merge rewrites the tables that
+/// overlap with the runs, and a read on disk has to search each run. With 10 instead of 6, batches
+/// of writes to a table with a stream or an index take a tenth less CPU time, but some queries of
+/// data on disk take a seventh more.
 const RUNS_TO_MERGE: u8 = 10;
 
 /// The number of levels of the tree.
@@ -44,7 +44,7 @@ pub(super) struct MaintenanceThread {
 struct Work {
     state: Arc<State>,
     to_do: Mutex<ToDo>,
-    /// Signals new work, and finished work.
+    /// Signals new work to the thread, and finished work to the writers.
     changed: Condvar,
 }
 
@@ -82,7 +82,7 @@ impl MaintenanceThread {
         if let Some(room) = self.work.room() {
             return room;
         }
-        // A merge may take seconds, in which other tasks want to run.
+        // A merge may take seconds, and other tasks should run meanwhile.
         block_in_place(|| {
             let mut to_do = self.work.lock();
             loop {
@@ -118,8 +118,8 @@ pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
 }
 
 impl Work {
-    /// Returns whether a writer may continue, or the error that stopped writing; `None` while it
-    /// has to wait.
+    /// Returns whether a writer may continue, or the error that ended the thread. Returns `None`
+    /// while the writer has to wait.
     fn room(&self) -> Option<Result<(), Error>> {
         if let Some(error) = self.state.failed.get() {
             return Some(Err(error.clone()));
@@ -148,7 +148,7 @@ impl Work {
             let failed = self.write_and_merge().err();
             let to_do = self.lock();
             if let Some(error) = failed {
-                // The next batch fails with this error.
+                // The next batch fails with this error, because the thread has ended.
                 _ = self.state.failed.set(error);
             }
             self.changed.notify_all();
@@ -162,11 +162,12 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Writers that wait for a flush need not wait for a merge. A writer between its check and
-        // its wait holds the lock, and would otherwise miss the notification.
+        // Wakes the writers now, because those that wait for a flush need not wait for a merge.
+        // Taking the lock first ensures that no writer is between its check and its wait, where it
+        // would miss the notification.
         drop(self.lock());
         self.changed.notify_all();
-        // Each merge moves at least one table one level down.
+        // Each merge moves at least one table one level down, so this number of merges is enough.
         let merges_max = LEVELS * (state.tree.table_count() + 1);
         let mut backoff = Backoff::default();
         for _ in 0..merges_max {
@@ -176,7 +177,8 @@ impl Work {
             match self.merge_once() {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // The unfinished output was removed, and the input is unchanged.
+                // A failed merge has removed its unfinished output and left its input unchanged, so
+                // it can be retried.
                 Err(error) if is_passing(&error) => {
                     backoff.pause();
                     continue;
@@ -184,7 +186,8 @@ impl Work {
                 Err(error) => return Err(state.sort("write to", error)),
             }
             let waits_for_merges = state.tree.l0_run_count() > RUNS_MAX;
-            // A writer has requested a flush of newly sealed tables.
+            // A writer has requested a flush of newly sealed tables, which comes before further
+            // merges.
             if state.sealed_count() > 0 && !waits_for_merges {
                 return Ok(());
             }
@@ -206,8 +209,8 @@ impl Work {
     /// Merges some tables. Returns whether there was anything to merge.
     ///
     /// The strategy chooses the level that most exceeds its size, and does nothing if that level
-    /// has no small merge. Writers wait only for the newest level. So while that has many runs, it
-    /// is merged first; the other levels follow when it has few.
+    /// has no small merge. Writers wait only for the newest level. Therefore that level is merged
+    /// first while it has many runs; the other levels follow when it has few.
     fn merge_once(&self) -> Result<bool, lsm_tree::Error> {
         let state = &*self.state;
         let all = Leveled::default()
@@ -230,7 +233,7 @@ impl Work {
         tracing::info!(tables, %path, "merging all tables; writers and a shutdown wait for it");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
-            // Otherwise writers would wait forever.
+            // Without this error, writers would wait forever.
             return Err(io::Error::other("the tables cannot be merged").into());
         }
         Ok(true)

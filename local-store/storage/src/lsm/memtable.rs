@@ -1,9 +1,9 @@
 //! A table in memory: the changes of batches since the last table was sealed, in key order.
 //!
-//! A change replaces the previous one of its key, unless an open view sees that. So a key that is
-//! written repeatedly takes no more memory, and is written to disk once. A key that was inserted
-//! and deleted meanwhile is not written to disk at all. This module does not decide when a table is
-//! full; `rows` looks rows up.
+//! A change replaces the previous change of its key, unless an open view sees the previous one.
+//! Therefore a key that is written repeatedly takes no more memory, and is written to disk once. A
+//! key that was inserted and deleted meanwhile is not written to disk at all. This module does not
+//! decide when a table is full; `rows` looks rows up.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
 use super::versions::{OpenViews, Version, Versions};
 
-/// The most rows and bytes that are copied under the lock at a time, because writers wait for it.
-/// The first copy is smaller, because most readers need little.
+/// The most rows and bytes that are copied at a time. Writers wait for the lock meanwhile. The
+/// first copy is smaller, because most readers need little.
 const COPY_SIZE: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
 const FIRST_COPY_SIZE: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
 
@@ -37,7 +37,8 @@ impl Memtable {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write();
-            // Dropping a value needs only its reference count.
+            // Prefetches only one byte of each value: dropping a replaced value needs only its
+            // reference count.
             let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
             let (mut came, mut went) = (0, 0);
@@ -64,7 +65,8 @@ impl Memtable {
             }
             came += rows.bytes().saturating_sub(rows_before);
             went += rows_before.saturating_sub(rows.bytes());
-            // Writers hold the lock of the rows, and each removed byte was added before.
+            // No atomic addition is needed, because writers hold the lock of the rows. The result
+            // is not negative, because each removed byte was added before.
             let bytes = self.bytes.load(Ordering::Relaxed);
             self.bytes.store((bytes + came).saturating_sub(went), Ordering::Relaxed);
         }
@@ -87,8 +89,8 @@ impl Memtable {
         self.read().fetch(keys, VALUE_BYTES_TOGETHER);
     }
 
-    /// Copies the next rows of a range that a view of the batches below `below` sees. Copies fewer
-    /// than fit only at the end of the range.
+    /// Copies the next rows of a range that a view of the batches below `below` sees. Copies as
+    /// many rows as fit, and fewer only at the end of the range.
     fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
         let rows = self.read_in_order();
         let mut range = rows.range(range);
@@ -157,8 +159,8 @@ impl Memtable {
         newest
     }
 
-    /// Returns the rows after it has put all of them in order, which is deferred until it is
-    /// needed.
+    /// Puts all rows in key order, if they are not, and returns them. Ordering is deferred until a
+    /// reader needs it.
     fn read_in_order(&self) -> RwLockReadGuard<'_, Rows> {
         let rows = self.read();
         if rows.is_in_order() {
@@ -180,7 +182,7 @@ impl Memtable {
 /// The newest values of keys, or their deletions.
 pub(super) struct Newest {
     keys: Vec<u8>,
-    /// The end of each key, and its value; the key begins where the previous one ends.
+    /// For each row, the end of its key and its value. A key begins where the previous one ends.
     rows: Vec<(usize, Option<Value>)>,
 }
 

@@ -19,7 +19,7 @@ impl Memtables {
         &self.active
     }
 
-    /// Returns all tables. An earlier one has the newer version of a key.
+    /// Returns all tables. If several have a key, the first one has its newest version.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Memtable> {
         let active = std::iter::once(&self.active);
         active.chain(&self.sealed).chain(&self.written).map(|table| &**table)
@@ -45,7 +45,7 @@ impl Memtables {
         Self { active: Arc::default(), sealed, written: self.written.clone() }
     }
 
-    /// Returns the set after the oldest sealed table was flushed.
+    /// Returns the set after the flush of the oldest sealed table.
     pub(super) fn wrote_oldest(&self) -> Self {
         let mut sealed = self.sealed.clone();
         let written = sealed.pop().or_else(|| self.written.clone());

@@ -59,31 +59,32 @@ use crate::error::Error;
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
 
-/// The operation of a read, in errors.
+/// The operation that errors name for a failed read.
 const READ: &str = "read";
 
 /// Attempts to acquire the lock, and the pause between them: a tenth of a second in all.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The tree's own file that lists its valid files. A complete tree has it.
+/// The tree's own list of its valid files. Every complete tree has this file.
 const TREE_FILE: &str = "current";
 
-/// The tree's folder of tables, once it has tables.
+/// The tree's folder of tables. It exists once the tree has tables.
 const TABLES_FOLDER: &str = "tables";
 
-/// The most tables that all trees of a process keep open. A tree opens other tables when it reads
-/// them, and closes the least used ones: the 690 tables of 5.4 GB would otherwise need as many
-/// descriptors, of the 1,024 that a process often has.
+/// The most tables that all trees of a process keep open. A tree opens further tables when it reads
+/// them, and closes the least used ones. Without this limit, 5.4 GB of data would need 690
+/// descriptors for 690 tables, of the 1,024 that a process often has.
 pub const OPEN_TABLES_MAX: usize = 256;
 
-/// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock and its directory, and
-/// a file for each merged run (20 of the newest level, one of each of the six others). There is
-/// also the one that is written, and a file of rows each that is read and written.
+/// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock, its directory, and a
+/// file for each merged run (20 of the newest level, one of each of the six others). While the tree
+/// works, it also has open the table that it writes, and one file of rows each to read and to
+/// write.
 pub const OPEN_FILES_PER_TREE: usize = 32;
 
-/// Caches that the trees of a process share: blocks that were read from disk, because followers
-/// read little and the leader reads much; and open tables.
+/// Caches that the trees of a process share: blocks that were read from disk, and open tables. The
+/// leader reads much and followers read little, so a shared cache has more space for the leader.
 #[derive(Clone)]
 pub struct BlockCache {
     blocks: Arc<Cache>,
@@ -121,8 +122,8 @@ pub struct Options {
     /// flushed one, and up to four more while the disk is too slow.
     pub memtable_bytes: u64,
     /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
-    /// tables stay in memory. They are a sixtieth of the files. Those of a larger tree are read in
-    /// parts through the cache, except for the newest tables.
+    /// tables stay in memory. Indexes and filters take a sixtieth of the files. A larger tree reads
+    /// those of all but the newest tables in parts, through the cache.
     pub pinned_up_to: u64,
     /// Size in bytes at which a merge begins a new file. Files without overlap move to the next
     /// level without a rewrite, so they must not be large.
@@ -137,10 +138,10 @@ pub const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
 
 impl Options {
     /// Returns options with which three replicas in one process stay below 100 MB each, including
-    /// their part of shared items. Other data is read through the page cache.
+    /// their part of shared items. Data beyond the cache is read through the page cache.
     #[must_use]
     pub fn with_cache(cache: BlockCache) -> Self {
-        // 17 MB of indexes and filters.
+        // The pinned indexes and filters of 1 GiB of files take 17 MB.
         let (pinned_up_to, file_bytes) = (1024 * MEBIBYTE, 8 * MEBIBYTE);
         let damage = Damage::default();
         Options { cache, memtable_bytes: 16 * MEBIBYTE, pinned_up_to, file_bytes, damage }
@@ -166,7 +167,7 @@ struct State {
     path: PathBuf,
     memtable_bytes: u64,
     file_bytes: u64,
-    /// The next batch's number; the tree uses some for its own changes.
+    /// The number of the next batch. The tree takes some numbers for its own changes.
     numbers: SequenceNumberCounter,
     /// Locked while a batch is applied, so that no view is opened between its changes.
     view_states: Mutex<ViewStates>,
@@ -177,8 +178,8 @@ struct State {
     /// Whether the directory is removed when the last user drops it.
     is_temporary: Arc<AtomicBool>,
     damage: Damage,
-    /// Locked until the last view is dropped: tables are opened by path, and a view must not read
-    /// those of a storage that was created in this one's place.
+    /// A lock that is held until the last view is dropped. Tables are opened by path, and a view
+    /// must not read the tables of a newer storage at the same path.
     _lock: File,
 }
 
@@ -203,7 +204,8 @@ impl LsmStorage {
             return Err(Error::Corrupt { path: path.display().to_string(), reason });
         }
         if !path.try_exists().map_err(fail_io)? {
-            // An incomplete tree cannot be opened, so the directory gets its name last.
+            // An incomplete tree cannot be opened. A new tree is therefore created under another
+            // name, and its directory is renamed when it is complete.
             let fresh = path.with_added_extension("new");
             make_empty_directory(&fresh).map_err(fail_io)?;
             let numbers = SequenceNumberCounter::default();
@@ -213,7 +215,7 @@ impl LsmStorage {
         }
         let lock = lock(path)?;
         let numbers = SequenceNumberCounter::default();
-        // Without this file the tree would start empty.
+        // Without this file the tree would start empty, so a missing one is damage.
         if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
             let path = path.display().to_string();
             let reason =
@@ -266,7 +268,8 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // This crate decides what views see: a batch may be half applied while a table is registered.
+    // The tree's own counter of visible changes is not used, because this crate decides what views
+    // see: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -275,7 +278,8 @@ fn open_tree(
     if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
         return config.open();
     }
-    // Then a read by key needs one cache lookup instead of three.
+    // With whole indexes and filters in memory, a read by key needs one cache lookup instead of
+    // three.
     config
         .index_block_partitioning_policy(PinningPolicy::all(false))
         .filter_block_partitioning_policy(PinningPolicy::all(false))
@@ -315,7 +319,7 @@ impl Drop for State {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A restarted node may have removed the directory, and created another one in its place.
+        // A restarted node may have removed the directory and created another one in its place.
         let same = |own: fs::Metadata, found: fs::Metadata| {
             (own.dev(), own.ino()) == (found.dev(), found.ino())
         };
@@ -331,8 +335,8 @@ impl Drop for State {
 }
 
 impl State {
-    /// Classifies an error, and reports damage: wrong bytes, and, if another node can rebuild this
-    /// one, bytes that cannot be read or written.
+    /// Classifies an error, and reports damage. Wrong bytes are damage. Bytes that cannot be read
+    /// or written are damage only if another node can rebuild this one.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
         let error = match error {
             lsm_tree::Error::Io(source)
@@ -351,8 +355,9 @@ impl State {
         error
     }
 
-    /// Does the same for an error of a verification. The only node of a store cannot be rebuilt, so
-    /// nothing prevents it from being opened again for its other data.
+    /// Does the same as [`State::sort`] for an error that a verification found. If this is the only
+    /// node of a store, it cannot be rebuilt, so it may still be opened again for its undamaged
+    /// data.
     fn sort_verified(&self, error: lsm_tree::Error) -> Error {
         if self.damage.has_peers() {
             return self.sort(READ, error);
@@ -368,8 +373,8 @@ impl State {
         self.view_states.lock()
     }
 
-    /// Returns the number below which only the newest version of a key is needed, by open and later
-    /// views.
+    /// Returns a batch number. Of the versions of a key below this number, open and later views
+    /// need only the newest one.
     fn oldest_seen(&self) -> u64 {
         let view_states = self.view_states();
         view_states.open_views().oldest.min(view_states.now().number)
@@ -390,7 +395,7 @@ impl State {
     }
 
     /// Flushes the sealed tables to disk, and syncs them. Retries while no descriptor is left for a
-    /// file, unless the thread must end. A retry begins again with another file name.
+    /// file, unless the thread must end. Each retry writes a new file under another name.
     fn flush_with_descriptors(&self, is_to_end: impl Fn() -> bool) -> Result<(), Error> {
         let mut backoff = Backoff::default();
         loop {
@@ -404,7 +409,8 @@ impl State {
     /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
         let _flushing = self.tree.get_flush_lock();
-        // A bounded number: code that seals further tables also requests a flush.
+        // The number of iterations is bounded. Code that seals a table meanwhile also requests its
+        // flush.
         for _ in 0..self.sealed_count() {
             let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
@@ -422,8 +428,8 @@ impl State {
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
             let ViewState { number, tables, queues } = view_states.now().copy();
-            // The tree shows a new table only to views with higher numbers than that of its
-            // registration; the others still have the table in memory.
+            // The tree shows a new table only to views with higher numbers than that of the table's
+            // registration. Views with lower numbers still have the table in memory.
             let number = number.max(self.numbers.get());
             let (tables, queues) = (tables.wrote_oldest(), renewed.unwrap_or(queues));
             let unseen = view_states.publish(ViewState { number, tables, queues });
@@ -471,8 +477,8 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each of these tables is a run of its own. With small entries, no table is ever sealed
-        // because it is full, so no other code would request a merge.
+        // Each persist adds a table, which is a run of its own. If entries are small, tables are
+        // sealed only here and never because they are full, so a merge must be requested here.
         self.upkeep.start_maintenance();
         Ok(())
     }
@@ -518,7 +524,7 @@ fn note_damage(path: &Path, reason: &str) {
     let write = || fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
     let noted = descriptors::wait_for_one(write);
     if let Err(error) = noted.and_then(|()| sync_parent(path)) {
-        // The damage still exists, and will be found again.
+        // The damage still exists, so a later read will find it again.
         tracing::error!(%error, reason, "cannot record the damage of a storage");
     }
 }

@@ -1,7 +1,7 @@
 //! The rows of a table in memory, by hash of the key for lookups, and in key order.
 //!
-//! Cache misses dominate the time here. So a row is in one place, with its key and its versions,
-//! and rows that are needed together are prefetched together. This module does not interpret
+//! Cache misses take most of the time here. Therefore a row has its key and its versions in one
+//! place, and rows that are needed together are prefetched together. This module does not interpret
 //! versions, and does not know which views see them.
 
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ struct Slot {
 /// A lower and an upper bound.
 type Bounds<T> = (Bound<T>, Bound<T>);
 
-/// Positions of the rows with one key prefix, in key order. Mostly one, but several for index
-/// entries with one key and for items with one long partition key.
+/// Positions of the rows with one key prefix, in key order. Mostly there is one position. Index
+/// entries with one key, and items with one long partition key, have several.
 enum Places {
     One(Place),
     Several(Vec<Place>),
@@ -67,8 +67,8 @@ impl Places {
         places.get(count(&is_before)..count(&is_not_behind)).unwrap_or_default()
     }
 
-    /// Adds the positions of rows whose keys are not in it yet. Both sets may be large, so it
-    /// searches for each new one, and moves each existing one once.
+    /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
+    /// each new position is searched for, and each existing one moves once.
     fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
         let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -104,10 +104,11 @@ pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
     in_order: BTreeMap<KeyPrefix, Places>,
-    /// Positions of rows that wait to be put in order, each position once. Some of these rows may
-    /// have been removed meanwhile, and others may have taken their positions.
+    /// Positions that wait to be put in order, each position once. Some of their rows may have been
+    /// removed meanwhile, and other rows may have taken their positions.
     unordered: Vec<Place>,
-    /// Rows in the order that may be removed, unless they have been written again.
+    /// Positions of released rows in the order. The next removal skips those that have been written
+    /// again.
     gone: Vec<Place>,
     /// Bytes of the rows without their values.
     bytes: u64,
@@ -115,18 +116,18 @@ pub(super) struct Rows {
     removals: u64,
 }
 
-/// The probable positions of rows with some keys, as of `removals`; [`Rows::find_fetched`] tries
-/// them first.
+/// The probable positions of the rows with some keys. [`Rows::find_fetched`] uses them only if no
+/// row was removed from the order since, which `removals` shows.
 pub(super) struct Fetched {
     places: [Option<Place>; ROWS_TOGETHER],
     removals: u64,
 }
 
 /// The most rows that wait to be put in order, unless a range is read before. Ordering each row on
-/// its own would cause a cache miss each time. Of many sorted rows, the next one's position is
-/// mostly near, and many index entries have been deleted again by then. Ordering takes some
-/// milliseconds, during which other threads wait. A table in memory is mostly full before it has so
-/// many.
+/// its own would cause a cache miss each time. If many rows are sorted together, the position of
+/// the next one is mostly near, and many index entries have been deleted again by then. Ordering
+/// takes some milliseconds, during which other threads wait. A table in memory is mostly full
+/// before it has so many rows.
 const UNORDERED_MAX: usize = 32 * 1024;
 /// The number of rows that are removed from the order at once, within a millisecond or two.
 const GONE_MAX: usize = 4096;
@@ -136,7 +137,7 @@ fn row_bytes(row: &Row) -> u64 {
     ROW_BYTES + row.key.rest_bytes()
 }
 
-/// Spreads a hash over 64 bits: the hash table uses the first and the last bits.
+/// Spreads a hash over 64 bits, because the hash table uses the first and the last bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -154,7 +155,8 @@ impl Rows {
         fetched: &Fetched,
         number: usize,
     ) -> Option<Place> {
-        // A removal from the order frees positions for other rows.
+        // A removal from the order frees positions for other rows, so earlier positions are not
+        // used after it.
         let likely = fetched.places.get(number).filter(|_| fetched.removals == self.removals);
         let is_there = |place: Place| self.blocks.get(place).is_some_and(|row| row.key == *key);
         match likely {
@@ -180,8 +182,8 @@ impl Rows {
     }
 
     /// Loads the rows with these keys, at most [`ROWS_TOGETHER`], and `value_bytes` of their values
-    /// into the CPU cache. The reads do not depend on each other, so their cache misses overlap;
-    /// one by one, each would stall the CPU.
+    /// into the CPU cache. The reads do not depend on each other, so their cache misses overlap. If
+    /// the rows were read one by one, each miss would stall the CPU.
     pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) -> Fetched {
         let mut places = [None; ROWS_TOGETHER];
         for (place, key) in places.iter_mut().zip(keys) {
@@ -201,7 +203,8 @@ impl Rows {
             let value = row.versions.value().unwrap_or_default();
             let value = value.get(..value_bytes).unwrap_or(value);
             let bytes = value.iter().step_by(LINE_BYTES);
-            // A caller that needs no value bytes compares only the beginnings of keys.
+            // A caller that needs no value bytes compares only the beginnings of keys, so the rest
+            // of long keys is not loaded.
             let ends = (value_bytes > 0).then(|| row.key.rest_lines()).into_iter().flatten();
             black_box(bytes.chain(ends).fold(0, |all, byte| all ^ byte));
         }
@@ -227,8 +230,9 @@ impl Rows {
         self.bytes
     }
 
-    /// Releases a row that has no versions to keep: at once if it waits to be put in order,
-    /// otherwise later. Only a row whose key was new can be removed; others remain as tombstones.
+    /// Releases a row that has no versions to keep. A row that waits to be put in order is removed
+    /// at once, any other row later. Only a row whose key was new can be removed; others remain as
+    /// tombstones.
     pub(super) fn release(&mut self, place: Place) {
         match self.blocks.row_state_mut(place).copied() {
             Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),
@@ -242,7 +246,7 @@ impl Rows {
         }
     }
 
-    /// Removes a row that is not, or no longer, in the order.
+    /// Removes a row that is not in the order, or not any more.
     fn free(&mut self, place: Place) {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };
@@ -265,7 +269,7 @@ impl Rows {
 
     /// Puts the waiting rows in order, and removes the released ones.
     pub(super) fn put_in_order(&mut self) {
-        // Frees the capacity as well: a full table does not need it any more.
+        // Taking the vector also frees its capacity, which a full table does not need any more.
         let mut waiting = mem::take(&mut self.unordered);
         waiting.retain(|place| {
             self.blocks.row_state_mut(*place).is_some_and(|state| {
@@ -289,7 +293,7 @@ impl Rows {
         self.remove_gone();
     }
 
-    /// Returns the key prefixes of the rows at some positions.
+    /// Returns the key prefixes of the rows at some positions, with the positions.
     fn beginnings(&self, places: &[Place]) -> Vec<(KeyPrefix, Place)> {
         let mut beginnings = Vec::with_capacity(places.len());
         for places in places.chunks(ROWS_TOGETHER) {
@@ -339,9 +343,9 @@ impl Rows {
             .filter_map(|place| self.blocks.get(*place))
     }
 
-    /// Returns the positions of the rows whose first byte is wanted, in key order, without those
-    /// that need no tombstone. It sorts the waiting rows in for this call only, so that no thread
-    /// waits until all are in the order.
+    /// Returns the positions of the rows whose first byte is wanted, in key order, without rows
+    /// that need no tombstone. If rows wait to be put in order, it sorts copies of the positions,
+    /// so that other threads need not wait until all rows are in order.
     pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
         let is_wanted = |[first, ..]: &KeyPrefix| {
             let [first, ..] = first.to_be_bytes();
@@ -455,7 +459,7 @@ mod tests {
         #[test]
         fn rows_are_found_and_in_order(
             keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
-            // After how many rows they are put in order once before the end.
+            // The number of rows after which all rows are put in order once.
             first in 0_usize..80,
             // Which rows are released at the end, and which right after their insertion; only rows
             // with new keys that have no versions.

@@ -26,7 +26,7 @@ fn readers_of_a_table_do_not_wait_for_its_flush() {
     let table = Memtable::default();
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     for number in 0..200 {
-        // In another order than that of the keys.
+        // The rows are inserted in another order than that of their keys.
         let key = number * 77 % 200;
         table.apply(&put(key).ops, number, &nobody);
     }
@@ -53,8 +53,9 @@ fn tables_of_repeated_persists_are_merged() {
     wait(|| storage.state.tree.l0_run_count() <= 10);
 }
 
-/// Goal: writers never wait forever, whatever the order of keys. Keys in random order reach several
-/// levels, whose merges the strategy prefers to those that writers wait for.
+/// Goal: writers never wait forever, whatever the order of keys. Method: keys in random order reach
+/// several levels. The strategy prefers the merges of these levels to the merges that writers wait
+/// for.
 #[test]
 fn a_storage_of_many_levels_accepts_writes() {
     let directory = tempfile::tempdir().unwrap();
@@ -128,7 +129,8 @@ fn a_table_in_memory_has_the_remaining_rows() {
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     let mut random = crate::disk::SplitMix64::new(3);
     let mut left = BTreeMap::new();
-    // From the point at which all rows are in order, more rows are deleted than inserted.
+    // In the second half, more rows are deleted than inserted, beginning when all rows are in
+    // order.
     for (round, of_four_deleted) in
         (0..60).map(|round| (round, 1)).chain((60..120).map(|round| (round, 3)))
     {

@@ -14,7 +14,7 @@ use super::queue::damaged;
 use crate::disk::descriptors::wait_for_one;
 use crate::engine::{Pace, StoredFile};
 
-/// Bytes that are read between two calls of the pace: less than a millisecond of disk time.
+/// Bytes that are read between two calls of `pace`: less than a millisecond of disk time.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// Verifies the file after `after`. See [`super::super::Storage::verify_next`].
@@ -33,7 +33,7 @@ pub(super) fn verify_next(
     let next = behind.min_by_key(|table| table.id()).cloned();
     drop(version);
     if let Some(table) = next {
-        // The handle keeps the table's file, even if a merge replaces the table meanwhile.
+        // `table` keeps its file on disk, even if a merge replaces the table meanwhile.
         verify_table(&table.path, table.checksum().into_u128(), pace)?;
         return Ok(Some(StoredFile::Table(table.id())));
     }
@@ -101,8 +101,9 @@ mod tests {
         Ok(files)
     }
 
-    /// Goal: one wrong bit anywhere in a file is found, reported, and noted where others can fill the
-    /// node again; the only node of a store opens again for what is sound.
+    /// Goal: one wrong bit anywhere in a file is found and reported. The damage is recorded if
+    /// other nodes can rebuild the node; the only node of a store opens again for its undamaged
+    /// data.
     #[test]
     fn one_wrong_bit_is_found_in_every_kind_of_file() {
         for (folder_name, part, damage) in [

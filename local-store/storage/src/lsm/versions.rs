@@ -93,7 +93,8 @@ pub(super) struct OpenViews {
 }
 
 impl OpenViews {
-    /// Returns whether an open view may see the change of a batch that a later one has replaced.
+    /// Returns whether an open view may see the change of the batch with this number after a later
+    /// batch has replaced it.
     pub(super) fn sees(&self, number: u64) -> bool {
         number < self.newest
     }

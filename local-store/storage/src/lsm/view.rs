@@ -1,5 +1,6 @@
-//! Views: the storage as of one batch, and the set of open views, whose versions must be kept.
-//! Opening a view takes a short lock and a reference count; most reads open their own.
+//! Views: the storage as of one batch, and the set of open views, whose versions must be kept. Most
+//! reads open a view, so opening one is cheap: it takes a lock for a short time and increments a
+//! reference count.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -57,7 +58,7 @@ impl ViewStates {
     }
 
     /// Sets the state of later views. Returns the states that no view sees any more. The caller
-    /// drops them after it has released the lock, because that may remove files.
+    /// drops them after it has released the lock, because dropping them may remove files.
     #[must_use]
     pub(super) fn publish(&mut self, next: ViewState) -> Vec<Arc<ViewState>> {
         let before = mem::replace(&mut self.now, Arc::new(next));
@@ -83,8 +84,8 @@ impl ViewStates {
     }
 }
 
-/// Returns whether a view holds the state. An earlier state can get another holder only from an
-/// existing one.
+/// Returns whether a view holds the state. For an earlier state the result `false` is final,
+/// because only an existing holder can share it.
 fn is_held(view_state: &Arc<ViewState>) -> bool {
     Arc::strong_count(view_state) > 1
 }
@@ -151,8 +152,8 @@ impl LsmView {
 /// A lower and an upper bound.
 pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are no longer than
-/// a key, because the tree panics at longer ones; `None` if no key can be in it.
+/// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are not longer
+/// than a key, because the tree panics at longer ones. Returns `None` if the range can have no key.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
     // A key that equals the beginning of a longer bound is less than the bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {
@@ -164,7 +165,7 @@ fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
         _ => (to, Bound::Excluded(to)),
     };
     (start < end).then_some((lower, upper)).or_else(|| {
-        // Between equal truncated bounds there is at most one key, if both include it.
+        // Two equal truncated bounds contain at most one key, and only if both are inclusive.
         let both = matches!((lower, upper), (Bound::Included(_), Bound::Included(_)));
         (start == end && both).then_some((lower, upper))
     })
@@ -221,7 +222,7 @@ impl View for LsmView {
                 _ => {}
             }
             let Some(newest) = first_of(&cursors, stored.row(), reverse) else {
-                // No row in memory comes before the stored one.
+                // No row in memory comes before the stored row, so the stored row is next.
                 if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }

@@ -81,7 +81,7 @@ fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
     ] {
         let found = has_followed(&table(own), &table(definition));
         assert_eq!(found, expected, "{own:?} follows {definition:?}");
-        // Sending the definition again does not help until the arc has disabled its own attribute.
+        // The repeated definition has no effect until the arc has disabled its own attribute.
         let disables_own = own == (3, &disabling);
         let can = can_follow(&table(own), &table(definition));
         assert_eq!(can, !expected && !disables_own, "{own:?} can follow {definition:?}");
@@ -218,8 +218,8 @@ fn the_slowest_arc_sets_the_status_of_an_index() {
     }
 }
 
-/// Goal: if the copy of the first arc is stale, merging neither removes an index that the copy does
-/// not know yet nor keeps one active that another arc has removed.
+/// Goal: a stale copy of the first arc does no harm. Merging keeps an index that the copy does not
+/// know yet, and does not keep an index active that another arc has removed.
 #[test]
 fn a_stale_copy_of_the_first_arc_adds_and_removes_no_index() {
     let mut ring = Ring::new();
@@ -254,7 +254,7 @@ fn a_table_accepts_items_when_every_arc_knows_it() {
     };
     let mut known = parts(&ring);
     assert!(Catalogue::merge(&known).get_for_items(TABLE).is_some());
-    // An arc with an older version knows the table nevertheless.
+    // Even an arc with an older version of the definition knows the table.
     ring.apply(
         ArcId(0),
         Command::UpdateTable(Box::new(UpdateTable::of_options(TABLE, Vec::new()))),
@@ -277,7 +277,7 @@ fn a_late_adoption_does_not_restore_a_deleted_table() {
         ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
         ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
         assert!(ring.arc(ArcId(arc)).machine.catalogue().get(TABLE).is_none());
-        // A late adoption creates the table again in that arc only.
+        // A late adoption creates the table again, but only in that arc.
         let (table, placement) = (Box::new(definition.clone()), definition.placement.clone());
         ring.apply(ArcId(arc), Command::AdoptTable { table, placement });
     }

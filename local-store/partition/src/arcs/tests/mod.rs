@@ -31,7 +31,7 @@ struct Arc {
 struct Ring {
     arcs: Vec<Arc>,
     now: u64,
-    /// Deliveries that were sent, to be repeated.
+    /// Deliveries that were sent before, so that the test can repeat them.
     sent: Vec<(ArcId, DeliveryBatch)>,
     ids: u128,
 }
@@ -332,17 +332,17 @@ fn names_apart(ring: &Ring) -> Vec<u8> {
 #[derive(Clone, Debug)]
 enum Step {
     Write(u8, Option<u8>),
-    /// Sender, receiver, and whether the acknowledged changes are trimmed.
+    /// A delivery: the sender, the receiver, and whether the acknowledged changes are trimmed.
     Deliver(u8, u8, bool),
-    /// An earlier delivery arrives again.
+    /// An earlier delivery that arrives again.
     Repeat(usize),
     Restart(u8),
     CreateIndex,
     Adopt(u8),
     Build(u8),
     Split(u8),
-    /// A transaction over these names, and how many of its steps run before its coordinator is
-    /// lost.
+    /// A transaction over these names, and the number of its steps that run before its coordinator
+    /// is lost.
     Transact(Vec<u8>, Option<u8>, usize),
     Recover,
     Pass,
@@ -416,8 +416,8 @@ fn carry_out(ring: &mut Ring, model: &mut BTreeMap<u8, u8>, step: Step) {
     }
 }
 
-/// Runs the first steps of a transaction. It is committed from its decision on, while its items are
-/// still locked everywhere.
+/// Runs the first steps of a transaction. From its decision on, the transaction is committed,
+/// although its items are still locked everywhere.
 fn transact(
     ring: &mut Ring,
     model: &mut BTreeMap<u8, u8>,
@@ -448,8 +448,8 @@ fn transact(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Goal: whatever is lost, late, repeated or restarted, in the end the items equal those of a
-    /// plain map, each is in its arc, and the index matches the items.
+    /// Goal: in the end, the items equal those of a plain map, each item is in its arc, and the
+    /// index matches the items. This holds whatever was lost, late, repeated or restarted.
     #[test]
     fn an_idle_ring_is_consistent(
         begins_with_index in any::<bool>(),
@@ -545,7 +545,8 @@ fn late_messages_change_nothing() {
     for name in &names {
         ring.write(*name, None);
     }
-    // The same preparation arrives again: soon after, and after the transaction was forgotten.
+    // The same preparation arrives twice more: soon afterwards, and after the transaction was
+    // forgotten.
     for pass in [0, 120_000] {
         ring.now += pass;
         for arc in 0..ARCS {
@@ -567,7 +568,7 @@ fn late_messages_change_nothing() {
         }
         assert!(ring.items().is_empty());
     }
-    // A delayed coordinator can no longer decide a transaction that was forgotten.
+    // After a transaction was forgotten, a delayed coordinator cannot decide it any more.
     assert!(!ring.decide(id, began, home, true));
     for arc in &ring.arcs {
         assert!(!has_old_transactions(&arc.storage, EpochMillis(began)).unwrap());

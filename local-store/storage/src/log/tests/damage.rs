@@ -11,7 +11,7 @@ fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     log.append(&all).unwrap();
     log.sync().unwrap();
     for index in [57, 59, 61] {
-        // Sizes that need padding.
+        // The sizes of these payloads need padding.
         let group = [entry(index, 61), entry(index + 1, 3)];
         log.append(&group).unwrap();
         log.sync().unwrap();
@@ -149,7 +149,7 @@ fn missing_ends_show_in_the_indexes() {
 #[test]
 fn another_format_version_is_refused_by_name() {
     let (disk, names, _) = damaged_log();
-    // A later program also writes a valid checksum.
+    // A later version of the program would also write a valid checksum.
     let head = contents(&disk, &names[1])[..48].to_vec();
     let crc = |head: &[u8]| crc32c::crc32c(&[&head[..12], &head[16..]].concat());
     let mut other = head.clone();

@@ -33,7 +33,7 @@ fn a_failed_sync_is_never_retried_and_nothing_after_it_is_acknowledged() {
     assert_eq!(disk.operations(), operations, "the log must not touch the disk");
     assert_eq!(read_all(&log), entries(1, 13), "entries must stay readable");
 
-    // The page cache still shows the entries as clean. Recovery must not trust it.
+    // The page cache still shows the entries as clean, but recovery must not trust it.
     drop(log);
     let log = open(&disk);
     assert_eq!(log.synced_end(), 13);
@@ -76,9 +76,9 @@ fn every_fault_at_every_operation_keeps_acknowledged_entries() {
             if let Some(Error::Corrupt { .. }) = failed {
                 panic!("{failed:?} is not corruption");
             }
-            // First, only the process ends, unless the power is off.
+            // First, only the process ends. If the power is off, this step is left out.
             if fault != Fault::PowerOff {
-                // A fault that the run did not reach hits the recovery instead.
+                // If the run did not reach the fault, it occurs during the recovery instead.
                 let log =
                     Log::open(Arc::new(disk.clone()), options()).unwrap_or_else(|_| open(&disk));
                 assert!(log.next_index() > acknowledged, "{fault:?} at {operation}");
@@ -120,7 +120,7 @@ fn a_power_cut_during_recovery_loses_nothing_either() {
             let (disk, next_min) = crashed_disk(seed);
             disk.fail_at(disk.operations() + operation, Fault::PowerOff);
             let recovered = Log::open(Arc::new(disk.clone()), options());
-            // Entries of a successful recovery must survive.
+            // The entries that a successful recovery found must survive.
             let promised = recovered.as_ref().map_or(next_min, Log::next_index);
             cut_short += u32::from(recovered.is_err());
             drop(recovered);

@@ -12,8 +12,8 @@ use crate::disk::Fault;
 enum Step {
     Append(Vec<usize>),
     Sync,
-    /// The end of the truncation, in percent of the way from the first to the next index, or
-    /// beyond.
+    /// The last index to truncate, in percent of the way from the first to the next index. It may
+    /// be beyond the end.
     TruncatePrefix(u64),
     /// The process ends; the page cache survives.
     Kill,
@@ -38,12 +38,12 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     /// For each index, the entry that was last appended.
     entries: BTreeMap<u64, Entry>,
-    /// Entries from the first below this one are durable.
+    /// The entries below this index are durable.
     synced_end: u64,
     /// The log must not begin after this index.
     first_max: u64,
-    /// The start of the log after a failed truncation beyond the end, which may have taken effect
-    /// or not.
+    /// The first index of the log if a failed truncation beyond the end took effect, which is not
+    /// known.
     restart: Option<u64>,
     /// A counter that makes every payload unique.
     count: u64,

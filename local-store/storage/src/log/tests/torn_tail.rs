@@ -61,7 +61,8 @@ fn a_torn_group_is_cut_at_its_first_missing_record() {
                 Discarded { file: name, offset: record_offset(torn) as u64, index: torn };
             assert_eq!(log.recovery().discarded, visible.then_some(discarded));
 
-            // New entries of the same size must not make the old ones after them readable.
+            // New entries have the same size as the old ones. They must not make the old entries
+            // after them readable.
             let other = Entry { term: 50, ..entry(torn, 100) };
             log.append(std::slice::from_ref(&other)).unwrap();
             log.sync().unwrap();

@@ -59,7 +59,7 @@ fn a_segment_id_is_never_reused() {
         let mut log = open(&disk);
         let next = log.next_index();
         log.append(&entries(next, next + 30)).unwrap();
-        // Each round removes the newest segment, whose file may return under another name.
+        // Each round removes the newest segment. Its file may be used again under another name.
         log.truncate_prefix(next + 30 + round % 2).unwrap();
         let newest = segment_names(&disk).pop().unwrap();
         names.insert(newest);

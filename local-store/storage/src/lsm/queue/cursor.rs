@@ -11,7 +11,7 @@ use crate::engine::OWN_KEYS;
 
 /// The existing rows of a range, in order.
 pub(in super::super) struct Rows {
-    /// The cursor of each file, with the next row's cursor last. That one is at its row.
+    /// The cursors of all files. The last one is at the next row.
     cursors: Vec<Cursor>,
     from: Box<[u8]>,
     to: Box<[u8]>,
@@ -56,9 +56,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Advances until the last cursor is at the next row. Each iteration but the first and the last
-    /// one reads a block or drops a cursor: a cursor with a row that is not first stays at its
-    /// position.
+    /// Advances until the last cursor is at the next row. Every iteration except the first and the
+    /// last one reads a block or drops a cursor, because a cursor that has a row already does not
+    /// move.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };
@@ -108,8 +108,8 @@ impl Cursor {
         self.block.as_ref()?.row()
     }
 
-    /// Returns the key of its row, or a bound before which it has no row if the block is not read
-    /// yet.
+    /// Returns the key of the cursor's row. If the block is not read yet, returns a bound before
+    /// which the cursor has no row.
     fn next_key(&self, reverse: bool) -> Option<&[u8]> {
         if let Some((key, _)) = self.row() {
             return Some(key);

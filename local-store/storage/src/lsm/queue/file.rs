@@ -28,17 +28,17 @@ use crate::disk::descriptors::{self, Backoff};
 use crate::engine::Pace;
 
 const MAGIC: [u8; 8] = *b"weirqf01";
-/// Bytes of a list's length, its checksum and the magic.
+/// Bytes of the trailer: the list's length, its checksum, and the magic number.
 const TRAILER_BYTES: usize = 20;
 /// Bytes of the lengths before a row.
 const HEAD_BYTES: usize = 6;
-/// Size at which a block ends: some hundred records in two or three rows, which a reader mostly
-/// needs together.
+/// Size at which a block ends: some hundred records in two or three rows. A reader mostly needs
+/// these together.
 const BLOCK_BYTES: usize = 32 * 1024;
 /// Size of the buffer at which blocks are written to the file.
 const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
-/// The least size of a block that ends at the end of its queue, so that later keys of the queue are
-/// not within a block's range.
+/// The least size of a block that ends at the end of its queue. Later keys of the queue are then
+/// outside the range of any block.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
 /// A block, as the list describes it.
@@ -159,8 +159,8 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Opens the file, and retries for as long as no descriptor is left: otherwise a cursor would
-    /// have to start over.
+    /// Opens the file again. Retries for as long as no descriptor is left, because a cursor has to
+    /// start over after an error.
     fn reopen(&self) -> io::Result<File> {
         let mut backoff = Backoff::default();
         loop {
@@ -174,8 +174,8 @@ impl QueueFile {
     }
 
     /// Classifies an error. A file that ends too early was damaged after it was opened. A missing
-    /// file was removed by another storage in this directory, which is no damage; if it was not,
-    /// the next start finds out.
+    /// file is not reported as damage, because another storage in this directory may have removed
+    /// it; otherwise the next start detects the loss.
     fn sort(&self, error: &io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
@@ -270,14 +270,14 @@ impl BlockRows {
     }
 }
 
-/// Returns the name of a file. The salt is random: numbers are reused after a restart, so without
-/// it a reader of a closed storage could open a new file of the same number.
+/// Returns the name of a file. Numbers are reused after a restart. The random salt prevents that a
+/// reader of a closed storage opens a new file with the same number.
 pub(super) fn name_of(number: u64, salt: u64) -> String {
     format!("{number}-{salt:016x}")
 }
 
-/// The path of an incomplete file. It is removed on drop, because it would waste space, which may
-/// be short.
+/// The path of an incomplete file. The file is removed on drop, so that it wastes no space, which
+/// may be short.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -311,7 +311,7 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file; it is removed on drop unless it is finished.
+    /// Creates the file. It is removed on drop, unless [`FileWriter::finish`] was called.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -415,7 +415,7 @@ impl FileWriter {
         let trailer = [&list_bytes.to_le_bytes()[..], &checksum.to_le_bytes(), &MAGIC].concat();
         self.out.write_all(&trailer)?;
         self.out.sync_all()?;
-        // Syncs the name as well.
+        // This sync makes the file's name durable.
         File::open(folder)?.sync_all()?;
         let Some(path) = self.unfinished.0.take() else { return Ok(None) };
         Ok(Some(QueueFile {

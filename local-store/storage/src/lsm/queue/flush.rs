@@ -1,8 +1,8 @@
 //! The change of the queue files when a table in memory is flushed: a new file with its rows, rows
 //! of other files that it removes, and files that are no longer needed.
 //!
-//! Small files are merged into the new one, so that there are never many: a read may have to search
-//! every file.
+//! Small files are merged into the new one, because a read may have to search every file and there
+//! must not be many.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,14 +16,14 @@ use super::file::{BlockRows, FileWriter, QueueFile};
 use super::removed_rows::RemovedRows;
 use super::{Listing, Queue, Queues, listing};
 
-/// Number of files of about one size that are merged, the oldest first. With a smaller number rows
-/// are rewritten more often; with a larger one readers have more files to search.
+/// Number of files of about one size that are merged, the oldest first. A smaller number rewrites
+/// rows more often; a larger number makes readers search more files.
 const FILES_TOGETHER: usize = 8;
 
 /// Size classes of files by their existing rows in bytes (inclusive), and the number of files of a
-/// class that are merged. Full tables in memory leave files of the last class, of some 11 MB: from
-/// 2.8 GB on, their rows are rewritten once. Larger files are never rewritten. The longest merge
-/// during a flush writes 256 MB.
+/// class that are merged. A full table in memory becomes a file of the last class with some 11 MB.
+/// From 2.8 GB of such files on, their rows are rewritten once. Larger files are never rewritten.
+/// The longest merge during a flush writes 256 MB.
 const SIZES: [(u64, usize); 4] = [
     (64 * 1024, FILES_TOGETHER),
     (512 * 1024, FILES_TOGETHER),
@@ -71,7 +71,8 @@ impl QueueFlush {
             |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
         let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
         let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
-            // Without the merge less space is needed, and removed files will free some.
+            // The disk is full. A retry without the merge needs less space, and the removal of
+            // files will free some.
             Err(error) if is_full(&error) && !small.is_empty() => {
                 let (removed, kept) =
                     marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
@@ -91,7 +92,7 @@ impl QueueFlush {
         Ok(Self { queues: Queues { queues, next }, listed, of_no_use })
     }
 
-    /// Returns the files whose listing changes or ends.
+    /// Returns the files whose listing changes or is deleted.
     #[cfg(test)]
     pub(super) fn listed(&self) -> &[(u64, Option<Listing>)] {
         &self.listed
@@ -117,7 +118,7 @@ impl QueueFlush {
 }
 
 /// Returns the rows of a file that these keys replace or delete. New keys of a queue sort after
-/// those of the file, so few keys and few blocks are read.
+/// those of the file, so only few keys and blocks have to be read.
 fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows> {
     let mut places = Vec::new();
     let (mut blocks, mut rest) = (queue.file.blocks(), rows);

@@ -17,11 +17,11 @@ const VERSION: u8 = 1;
 /// The listing of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Listing {
-    /// With the number, it makes up the file's name.
+    /// The random part of the file's name, which also contains the number.
     pub(super) salt: u64,
     /// Size of the whole file in bytes.
     pub(super) bytes: u64,
-    /// Checksum of the file's list of blocks, which contains those of the blocks.
+    /// Checksum of the file's list of blocks. That list contains the checksums of the blocks.
     pub(super) checksum: u64,
     /// Removed rows, as in [`RemovedRows::ranges`](super::removed_rows::RemovedRows::ranges).
     pub(super) removed: Vec<(u32, u32)>,

@@ -1,6 +1,6 @@
 //! Files for rows that are only appended at the end of a queue and removed from its front, such as
-//! the records of a stream. They are never merged with other rows, and written once, except for
-//! small files and where there are very many (`renewal`).
+//! the records of a stream. They are never merged with other rows. A row is written only once,
+//! unless its file is small or there are very many rows (`flush`).
 //!
 //! A flush of a table in memory writes its rows of queues into one file (`file`). The tree stores
 //! which files are valid and which of their rows are removed (`listing`), and changes that
@@ -112,7 +112,7 @@ impl Queues {
                 continue;
             }
             match fs::remove_file(entry.path()) {
-                // The last reader of a closed storage has just removed it.
+                // The last reader of a closed storage has just removed the file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }

@@ -10,7 +10,7 @@ pub(super) struct RemovedRows {
 }
 
 impl RemovedRows {
-    /// Creates it from the ranges of [`RemovedRows::ranges`].
+    /// Creates the set from the result of [`RemovedRows::ranges`].
     pub(super) fn from_ranges(ranges: Vec<(u32, u32)>) -> Self {
         Self { ranges: ranges.into() }
     }

@@ -72,7 +72,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0_u8..4, 0..4).prop_map(|rest| [vec![QUEUE_KEYS], rest].concat())
 }
 
-/// Returns values of which a block has some, or one.
+/// Returns a value, or `None`. A block has several of the small values, or one large value.
 fn value() -> impl Strategy<Value = Option<Vec<u8>>> {
     let bytes = (any::<u8>(), prop_oneof![0..20_usize, 9_000..40_000_usize]);
     prop::option::weighted(0.6, bytes.prop_map(|(byte, count)| vec![byte; count]))
@@ -106,7 +106,7 @@ proptest! {
             }
         }
         kept.push((written.queues.clone(), map.clone()));
-        // Opening removes unlisted files, which others may still read, so it comes last.
+        // Opening removes unlisted files, which other readers may still use, so it comes last.
         let opened = std::iter::once_with(|| {
             let listed: Vec<u64> = written.listed.keys().copied().collect();
             assert_eq!(written.files(), listed, "unused files must be removed");
@@ -152,10 +152,10 @@ fn queues_with_a_moving_front_stay_small() {
         bytes_written += written.listed.get(&next).map_or(0, |listing| listing.bytes);
         most_files = most_files.max(written.files().len());
     }
-    // The rows of 100 writes of 17 KB exist, and at most as many bytes again.
+    // The existing rows are those of 100 writes of 17 KB. The files may have as many bytes again.
     let on_disk: u64 = written.listed.values().map(|listing| listing.bytes).sum();
     assert!(on_disk < 4_000_000, "{on_disk} bytes");
-    // Fewer than eight files of each of the three small sizes, and the large ones.
+    // There are fewer than eight files of each of the three small sizes, and the large files.
     assert!(most_files <= 3 * 8, "{most_files} files");
     assert!(bytes_written < 4 * 1_000 * 17_000, "{bytes_written} bytes written");
     let ranges: usize = written.listed.values().map(|listing| listing.removed.len()).sum();
@@ -178,7 +178,7 @@ fn some_of_many_files_of_a_size_are_merged() {
     assert_eq!(files_to_join(&of(254, full), full), Vec::<u64>::new());
     assert_eq!(files_to_join(&of(255, full), full), (1..=8).collect::<Vec<_>>());
     assert_eq!(files_to_join(&of(5_000, large), full), Vec::<u64>::new());
-    // The smallest size first, whatever other files there are.
+    // The files of the smallest size are merged first, whatever other files there are.
     let both = [of(300, full), (301..309).map(|number| (number, small)).collect()].concat();
     assert_eq!(files_to_join(&both, full), (301..=308).collect::<Vec<_>>());
 }
@@ -204,7 +204,7 @@ fn rows_of_full_tables_are_written_once() {
         written.write(&new.map(row).collect::<Vec<_>>());
     }
     assert_eq!(written.files(), (1..=12).collect::<Vec<_>>());
-    // A file is removed exactly when all its rows are.
+    // A file is removed when all its rows are removed, and not before.
     for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
         let rows: Vec<OwnedRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
         written.write(&rows);
@@ -212,7 +212,7 @@ fn rows_of_full_tables_are_written_once() {
     }
 }
 
-/// However many files become small at once, few are merged at a time, and none twice.
+/// Even if many files become small at once, few are merged at a time, and none is merged twice.
 #[test]
 fn few_files_are_merged_at_a_time() {
     let mut written = Written::new();
@@ -225,7 +225,7 @@ fn few_files_are_merged_at_a_time() {
     written.write(&removed);
     assert_eq!(written.files(), (9..=21).collect::<Vec<_>>());
     assert_eq!(written.listed[&21].removed, []);
-    // The others are left for the next merges.
+    // The other small files are left for the next merges.
     written.write(&[(row_key(3, 1), Some([1].into()))]);
     assert_eq!(written.files(), (17..=22).collect::<Vec<_>>());
     assert_eq!(read(&written.queues, &[], &[255], false).len(), 21);
@@ -243,7 +243,7 @@ fn a_reader_of_a_closed_storage_sees_no_later_files() {
     written.queues = written.open().unwrap();
     written.write(&[row(2)]);
     assert_eq!(written.files(), [1]);
-    // Its files were removed, which is not damage.
+    // The files of the closed storage were removed, which is not damage.
     let error = before.scan(&[], &[255], false).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     drop(before);
