@@ -1,7 +1,8 @@
-//! `weir editions check`: counts an edition again and compares it with the current one.
+//! `weir editions check`: verifies that an edition is complete, and compares it with the current
+//! one.
 //!
-//! Both have the same keys in the same parts, so they are compared part by part. An edition that is
-//! not ready is not complete. Nothing is written.
+//! An edition stores each key in a fixed part (partition of the table), so two editions are
+//! compared part by part. An edition that is not ready is not complete. Nothing is written.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ impl Difference {
     }
 }
 
-/// Counts and compares.
+/// Recounts an edition and compares it with the current one.
 ///
 /// # Errors
 /// When the edition does not exist, or cannot be read.
