@@ -1,8 +1,8 @@
 //! Decides how often a request to DynamoDB is retried: for up to 30 seconds while the store
 //! throttles it, and for two seconds while the endpoint accepts no connection.
 //!
-//! The SDK's default of three attempts ends within a second or two, so a throttled table would end
-//! a long command. It does not interpret requests.
+//! The SDK's default of three attempts ends within two seconds, so a throttled table would end a
+//! long command.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Reads pages of stream records without converting items to the SDK's values. Their JSON is passed
 //! unchanged into Lambda's events, which costs a fraction of a conversion.
 //!
-//! Everything else about a request (endpoint, credentials, signature, retries, timeouts, errors) is
-//! the SDK's, which only keeps the body of a successful answer.
+//! The SDK does everything else: endpoint, credentials, signature, retries, timeouts and errors. An
+//! interceptor keeps the body of a successful answer.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Classifies errors of an `ADD` update: the addition was not applied, or it may have been applied.
 //!
-//! `ADD` is not idempotent: if a response is lost, a retry may count twice. So every caller classifies
-//! an error here before a retry, and the SDK's own retries are off.
+//! `ADD` is not idempotent: if a response is lost, a retry may count twice. Therefore the SDK's own
+//! retries are off, and every caller classifies an error here before a retry.
 
 use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::retry::RetryConfig;

@@ -89,8 +89,8 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     Ok(if is_whole { Exit::Done } else { Exit::Differences })
 }
 
-/// Returns true if a counted edition has all its items. Until it is ready its record has 0 items,
-/// which also matches one whose preparation died before the first item.
+/// Returns true if a counted edition has all its items. The state matters too: until an edition is
+/// ready, its record has 0 items, which also equals a preparation that died before the first item.
 fn is_whole(edition: &Edition, counted: Digest) -> bool {
     edition.state == EditionState::Ready
         && (counted.items, counted.sum) == (edition.items, edition.digest)

@@ -1,9 +1,9 @@
 //! Keeps the newest row of a key, for any order of puts, even concurrent puts of one key.
 //!
-//! A row is put if the table has no item of its key, has a migration's tombstone, or has an
-//! unchanged item that was restored from an older row of the same archive. The put's condition is
-//! that this has not changed; if it fails, the row is compared with the new item. An item that
-//! another writer wrote is never replaced.
+//! A row is put in three cases: the table has no item of its key, it has a migration's tombstone,
+//! or it has an unchanged item that was restored from an older row of the same archive. The put has
+//! the condition that the table still has this item. If the condition fails, the row is compared
+//! with the new item. An item that another writer wrote is never replaced.
 
 use model::Item;
 use rules::archive::restored::{self, Origin};

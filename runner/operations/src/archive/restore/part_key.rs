@@ -1,8 +1,9 @@
 //! Checks that distinct archived items stay distinct under another key, if their table is gone.
 //!
-//! A part has the columns of the key attributes first, ordered by name, but not their number: the
-//! second column may be a declared one. It is not of the key if an item lacks its attribute. What
-//! an item lacks of the other table's key is reported for its row.
+//! The first columns of a part are those of the key attributes, ordered by name. A part does not
+//! show whether the key has one or two attributes: the second column may also be a declared column.
+//! If an item lacks its attribute, the column is not part of the key. An item without an attribute
+//! of the other table's key is reported with its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 

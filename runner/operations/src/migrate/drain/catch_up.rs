@@ -1,7 +1,7 @@
 //! Waits until the records in a migration's streams are applied: nearly all before writers are
 //! blocked, and all while they are blocked.
 //!
-//! Nothing is written here.
+//! This module writes nothing.
 
 use std::time::{Duration, Instant};
 

@@ -3,9 +3,9 @@
 //! Tables differ in size, so progress is measured in items if their number is known, and in
 //! segments otherwise. The remaining time is estimated from the same measure.
 //!
-//! Progress never goes back: the counts are from when the backfill began; each segment is a share
-//! of its table's count, and counts at most its share; a segment that is read again for something
-//! else stays complete.
+//! The progress never decreases. The tables' counts are those from the beginning of the backfill,
+//! each segment contributes at most its share of its table's count, and a segment that is read
+//! again stays complete.
 
 use std::collections::BTreeMap;
 

@@ -202,8 +202,8 @@ impl Known {
         (items > 0).then_some(items)
     }
 
-    /// Returns the facts about the streams that apply, and notes what they mean for the next
-    /// commands.
+    /// Returns the applicable facts about the streams, and updates `standing` with their
+    /// consequences for the next commands.
     fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
         let mut stream = self.streams.told.clone();
         // Changes that a function has refused also wait, so they do not show that no function

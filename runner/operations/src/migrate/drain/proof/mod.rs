@@ -3,7 +3,7 @@
 //!
 //! Each record's effect is compared with its targets. Positions of pollers are not used, so the
 //! same proof works on AWS. A record needs to be proved only once, because no target loses an
-//! effect. A drain that starts while clients still write therefore has little left to read when
+//! effect. A drain may therefore start while clients still write, and has little left to read when
 //! they stop.
 //!
 //! Records from before the start do not count: the backfill read their writes. A shard that is
@@ -35,8 +35,7 @@ use mapping::Record;
 
 /// Maximum number of unproved records of a shard in memory. The read pauses until some are proved.
 const WAITING_MAX: usize = 20_000;
-/// Number of records that are proved together. They have some hundred targets, which takes a few
-/// requests.
+/// Number of records that are proved together; reading their targets takes a few requests.
 const PROVED_TOGETHER: usize = 200;
 /// Number of documents that are checked concurrently.
 const LOOKS_AT_ONCE: usize = 8;
@@ -85,8 +84,7 @@ pub(crate) struct Drained {
     pub(crate) records: u64,
     /// Number of records that were read, but may not be applied yet.
     pub(crate) waiting: u64,
-    /// Whether the shards may have more records. Reading stops when too many unproved records of a
-    /// shard wait.
+    /// Whether the shards may have more records, because too many unproved ones wait.
     pub(crate) is_partial: bool,
     /// The oldest waiting write: the latest second (since 1970) at which it can have been made, and
     /// its table.
@@ -159,8 +157,7 @@ impl Drain {
         }
     }
 
-    /// Sets by how many seconds record times may be before their writes, because the store rounds
-    /// them down.
+    /// Sets by how many seconds the store's rounding puts record times before their writes.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
@@ -189,8 +186,8 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // Waiting records may still correct a refused item, unless its current version cannot
-            // be transformed.
+            // Waiting records may correct a refused item, unless its current version cannot be
+            // transformed.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
@@ -202,8 +199,7 @@ impl Drain {
         Ok(drained)
     }
 
-    /// Reads the shards of all streams concurrently, because on AWS a pass over one shard takes
-    /// seconds.
+    /// Reads all shards concurrently, because on AWS a pass over one shard takes seconds.
     async fn look_at_shards(&mut self, end: ShardEnd) -> Result<()> {
         let (mut streams, mut known) = (Vec::new(), Vec::new());
         for table in &self.tables {
@@ -264,8 +260,7 @@ impl Drain {
         Ok(written)
     }
 
-    /// Reads and proves records of a shard alternately, until its end or until a record is not
-    /// applied.
+    /// Reads and proves records of a shard alternately, until its end or an unapplied record.
     async fn look_at(
         &self,
         stream: &Stream,
@@ -281,8 +276,7 @@ impl Drain {
                 return Ok(());
             }
             if shard.waiting.len() >= WAITING_MAX {
-                // All records in the full queue can never be proved, so the shard cannot be read
-                // further.
+                // The full queue has only records that can never be proved, so reading must stop.
                 shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
@@ -397,8 +391,7 @@ impl Drain {
         Ok(None)
     }
 
-    /// Returns why records are not applied, by their position in the queue. `folded` has their
-    /// merged effects per target.
+    /// Returns why records are not applied, by queue position; `folded` has their merged effects.
     async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &Lack| {
@@ -499,7 +492,7 @@ impl Drain {
         self.migration.outputs(table, item)
     }
 
-    /// Returns what is still wrong because of a refused item; `None` if later versions corrected
+    /// Returns what is still wrong because of a refused item; `None` if a later version corrected
     /// it.
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
@@ -563,8 +556,7 @@ impl Drain {
     }
 }
 
-/// Returns why a target does not contain an effect; `None` if it contains the effect or a later
-/// one.
+/// Returns why a target lacks an effect; `None` if it contains the effect or a later one.
 fn of_target(
     migration: &Migration,
     target: &Target,
