@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// How long a verb may take to end after the signal. Then the process exits, because work that
+/// Time limit for a verb to end after the signal. The process exits after it, because work that
 /// never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 

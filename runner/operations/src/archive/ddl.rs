@@ -82,8 +82,8 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
     ))
 }
 
-/// Returns the table's name in the engine: in lower case, with `_` for characters that need quotes,
-/// also for a leading digit or `_`.
+/// Returns the table's name in the engine: in lower case, with `_` for characters that need quotes.
+/// A name that would begin with a digit or `_` begins with a letter instead.
 fn relation(table: &str) -> String {
     let name = table.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let letter = match name.chars().next() {

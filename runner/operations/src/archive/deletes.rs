@@ -25,8 +25,8 @@ const DELETES_MAX: usize = 5_000_000;
 const EMPTY_PAGES_MAX: usize = 50;
 /// How long a closed shard may give empty pages before the read fails.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
-/// Maximum number of attempts to read a shard. An attempt fails when the clock is advanced
-/// meanwhile, so that the shard's oldest records are trimmed.
+/// Maximum number of attempts to read a shard. An attempt fails if the clock is advanced during it,
+/// so that the shard's oldest records are trimmed.
 const READINGS_MAX: usize = 3;
 
 /// The deleted items that get no new row in the archive.

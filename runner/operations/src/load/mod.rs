@@ -335,7 +335,7 @@ impl CountingRun {
     /// Records that every line was counted or put aside.
     ///
     /// # Errors
-    /// When the file has changed meanwhile, or the record cannot be written.
+    /// When the file has changed since the load began, or the record cannot be written.
     fn complete(mut self, input: &Input) -> Result<(), String> {
         if content(input)? != self.record.content {
             return Err(format!(

@@ -371,7 +371,7 @@ impl Control {
     /// that entry; it returns whether it did, or why the phase must not change.
     ///
     /// # Errors
-    /// As above, and what `active` returns.
+    /// As [`Control::make`], and what `active` returns.
     pub(crate) async fn make_with(
         &self,
         migration: &str,

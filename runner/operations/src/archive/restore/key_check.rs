@@ -68,7 +68,7 @@ pub(super) async fn check(
     ))
 }
 
-/// Which of the selected items were deleted before the current table was created.
+/// The selected items that were deleted before the current table was created.
 enum Before {
     /// All of them, and they have the key.
     All,

@@ -37,7 +37,8 @@ impl PartKey {
         Self::of_columns(first, second, &told)
     }
 
-    /// Returns the key that the first two columns show; `columns` has each column's path and type.
+    /// Returns the key that the first two columns show. `told` has the path and type of each
+    /// column.
     fn of_columns(
         first: &str,
         second: Option<&str>,

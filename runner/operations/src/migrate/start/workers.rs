@@ -102,8 +102,9 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run while its task has a lease, because a
-        // worker may be repairing. If that worker has died, the task needs a new record.
+        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
+        // the task is not released while a worker may still have it; after that, the worker has
+        // probably died.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
         !task.done && !is_waited_for && is_meant(task)
     };

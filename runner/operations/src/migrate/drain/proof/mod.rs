@@ -43,7 +43,7 @@ const LOOKS_AT_ONCE: usize = 8;
 /// AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// Which records have to be proved.
+/// Selects the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// Only records made after this second need a proof.
