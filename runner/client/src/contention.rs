@@ -88,12 +88,13 @@ pub fn is_contended(code: Option<&str>, text: &str) -> bool {
     }
 }
 
-/// Why a transaction was not applied.
+/// The reason why a transaction was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undone {
     /// A condition failed: an item has changed.
     Changed,
-    /// Another transaction or write conflicted with it; a retry may succeed at once.
+    /// Another transaction or write used one of its items at the same time. A retry may succeed at
+    /// once.
     Busy,
     /// A table is throttled: a retry may succeed later.
     Throttled,

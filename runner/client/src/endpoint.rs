@@ -169,7 +169,7 @@ fn address_of(url: &str) -> &str {
 /// Sends a request to the admin endpoint of a store and returns the JSON of its answer.
 ///
 /// # Errors
-/// When it does not answer, or refuses.
+/// When the endpoint does not answer, or refuses the request.
 pub async fn admin(
     method: Method,
     endpoint: &str,
@@ -328,7 +328,7 @@ pub async fn ask_clock(endpoint: &str) -> Option<i64> {
 pub struct ClockReading {
     /// Milliseconds since 1970.
     pub now_ms: i64,
-    /// Whether it is frozen.
+    /// Whether the clock is frozen.
     pub is_frozen: bool,
     /// Whether the store consists of one process. Nodes in other processes have clocks of their
     /// own.

@@ -120,16 +120,16 @@ fn text_of(reached: &Reached) -> String {
     }
 }
 
-/// How a verb reacts to a signal.
+/// The reaction of a verb to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// It ends within seconds, or only reads.
+    /// The verb ends within seconds, or only reads.
     Short,
-    /// It runs until it is interrupted.
+    /// The verb runs until it is interrupted.
     Endless,
-    /// It shuts down in order, and reports what is left.
+    /// The verb shuts down in order, and reports what is left.
     Orderly,
-    /// It takes long. The text says how to resume it.
+    /// The verb takes long. The text says how to resume it.
     Long(&'static str),
 }
 

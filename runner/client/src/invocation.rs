@@ -21,11 +21,11 @@ pub struct Invoked {
     pub body: Bytes,
     /// Whether the function failed.
     pub failed: bool,
-    /// Its request id.
+    /// The request id of the invocation.
     pub request_id: String,
     /// The end of its log.
     pub log: String,
-    /// How long the caller waited.
+    /// Time for which the caller waited.
     pub took: Duration,
 }
 

@@ -55,7 +55,7 @@ pub struct Running {
     /// The tables whose streams the migration function reads.
     #[serde(default)]
     pub migrated: Vec<String>,
-    /// Why functions of the template do not run here, by logical id.
+    /// The functions of the template that do not run here, by logical id, and why.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
     /// The template's path, without links.
@@ -68,11 +68,11 @@ pub struct Running {
 
 /// The state of a `weir up` in this folder.
 pub enum Look {
-    /// None was started, or the last one has shut down.
+    /// No `weir up` was started, or the last one has shut down.
     Nothing,
-    /// It was killed, so its file still exists.
+    /// The last `weir up` was killed, so its file still exists.
     Ended(Running),
-    /// It is running.
+    /// A `weir up` is running.
     Running(Running),
 }
 

@@ -23,17 +23,17 @@ const PAGES_MAX: usize = 100;
 pub struct Stream {
     /// The client that reads it.
     pub client: Client,
-    /// Its ARN.
+    /// The ARN of the stream.
     pub arn: String,
     /// The name of its table.
     pub table: String,
-    /// Its view type, such as `NEW_IMAGE`.
+    /// The view type of the stream, such as `NEW_IMAGE`.
     pub view: String,
     /// Whether new records are written to it.
     pub enabled: bool,
     /// Time of creation in seconds since 1970; `None` if the service does not return it.
     pub made_at: Option<i64>,
-    /// Its shards, parents before children.
+    /// The shards of the stream, parents before children.
     pub shards: Vec<Shard>,
 }
 
@@ -132,7 +132,7 @@ impl Place {
     }
 }
 
-/// Why a shard was not read.
+/// The reason why a shard was not read.
 #[derive(Debug)]
 pub enum Refusal {
     /// The shard, or its records from the position on, were trimmed because they are older than 24

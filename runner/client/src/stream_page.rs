@@ -24,13 +24,13 @@ use mapping::{Record, SequenceNumber};
 /// One page of a shard.
 #[derive(Debug)]
 pub struct Page {
-    /// In the order of the shard.
+    /// The records, in the order of the shard.
     pub records: Vec<Record>,
     /// `None` when the shard has ended.
     pub next_iterator: Option<String>,
 }
 
-/// Why a page was not read.
+/// The reason why a page was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum PageFailure {
     /// The request failed.

@@ -18,7 +18,7 @@ pub(crate) enum Addition {
     Throttled,
     /// Not applied: the request was not sent.
     Unsent,
-    /// Not applied, and a retry would not help.
+    /// Not applied, and a retry would fail too.
     Refused,
     /// Possibly applied.
     Perhaps,

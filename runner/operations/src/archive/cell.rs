@@ -73,7 +73,7 @@ impl fmt::Display for CellType {
     }
 }
 
-/// One value.
+/// One value of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     /// NULL.

@@ -20,7 +20,7 @@ use client::output::{Output as Format, counted, say};
 /// fault.
 const DAMAGED_MAX: usize = 100;
 
-/// One day of one table.
+/// The totals of one day of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Day {
     parts: u64,
@@ -145,7 +145,7 @@ impl Listing {
 /// there, because compaction has moved its rows. Other changes are ignored.
 ///
 /// # Errors
-/// Parts that cannot be listed.
+/// When parts cannot be listed.
 async fn look(
     source: &Source,
     list: impl AsyncFn() -> Result<Vec<Part>, String>,
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Each list adds a part, or the second lacks a damaged one.
+    /// Each listing has a new part, or the second one lacks a damaged part.
     #[tokio::test]
     async fn only_a_damaged_part_that_is_missing_is_listed_again() {
         for (is_removed, lists_made, damaged) in [(false, 2, 1), (true, 2, 0)] {

@@ -457,7 +457,7 @@ mod tests {
         for (title, name, yes, dry_run, expected) in [
             ("Nobody", None, true, false, Some(Exit::Differences)),
             ("Nobody", Some("n"), false, true, Some(Exit::Differences)),
-            // Nothing is running here.
+            // No `weir up` is running here.
             ("Nobody", Some("n"), true, false, None),
             ("Rush", None, true, false, None),
             ("Rush", Some("n"), false, true, Some(Exit::Done)),
@@ -466,7 +466,7 @@ mod tests {
         }
     }
 
-    /// The same rows have the same name, however they are written.
+    /// Different texts that select the same rows give the same name.
     #[test]
     fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
         let called = |equals: &str, begins_with: Option<&str>| {

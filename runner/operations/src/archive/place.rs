@@ -73,7 +73,7 @@ impl PlaceArguments {
     /// Returns the running `weir up`, if no flag or variable names another archive than its own.
     ///
     /// # Errors
-    /// When one does, or nothing is running.
+    /// When a flag or variable does, or nothing is running.
     pub(super) fn running(&self) -> Result<Running, String> {
         let what = "only a function of the running `weir up` changes the archive";
         if self.folder.is_some() || self.s3_endpoint.is_some() {

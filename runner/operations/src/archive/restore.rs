@@ -176,7 +176,7 @@ pub(super) async fn restore(
     Ok(counts.tell(&target.table, arguments.dry_run))
 }
 
-/// What all rows of a restore share.
+/// The settings and counts that all rows of a restore share.
 struct Run<'r> {
     target: &'r Target,
     selection: &'r Selection<'r>,

@@ -22,7 +22,7 @@ const COLUMNS_METADATA: &str = "weir.columns";
 /// A column of a table, over all parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnionColumn {
-    /// Its name.
+    /// The column's name.
     pub(super) name: String,
     /// The attribute's path, if the column holds an attribute of the table.
     pub(super) path: Option<String>,

@@ -118,7 +118,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
             .unwrap_or(0),
         forgets_loads,
     };
-    // This includes every possible slot, whatever number is configured.
+    // The rule covers every possible slot, whatever number is configured.
     let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
     let scan = place.client.scan().table_name(&place.slots_table).consistent_read(true);
     let items = scan.into_paginator().items().send();

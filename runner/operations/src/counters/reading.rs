@@ -83,7 +83,7 @@ pub(super) async fn read(
             let mut slots = slots_needed(&total, place.rule.slot_count);
             slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
-            // Only values are needed here. The times at which slots were deleted are not.
+            // Only values are needed here. The times at which slots were deleted do not matter.
             let cells = decide(&total, &values, &BTreeSet::new(), 0);
             let total = total.joined(&cells).unwrap_or(total);
             Ok(Reading::of_slots(total.cells.sum(), values.len(), item.is_some()))

@@ -58,9 +58,9 @@ pub(super) struct Plain {
 /// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cast {
-    /// It is counted.
+    /// The vote is counted.
     Counted,
-    /// It may or may not be counted, for this reason.
+    /// The vote may or may not be counted, for this reason.
     Perhaps(String),
 }
 

@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A lane's report about one or more of its rows.
 enum Done {
-    /// This many rows are in the table.
+    /// The number of rows that were written to the table.
     Loaded(u64),
     /// An earlier run has already counted the row.
     CountedBefore,

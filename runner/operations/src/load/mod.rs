@@ -165,7 +165,7 @@ pub struct LoadReport {
     pub counted_before: u64,
     /// Number of lines that were put aside.
     pub put_aside: u64,
-    /// Their file, if there are any.
+    /// The file of the lines that were put aside, if there are any.
     pub put_aside_file: Option<PathBuf>,
 }
 

@@ -461,7 +461,7 @@ impl Control {
 /// Checks that a state is the expected one.
 ///
 /// # Errors
-/// Why it is not the expected one.
+/// Why the state is not the expected one.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use client::sdk_error::{error_text, is_not_found, is_throttle};
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
     /// Nothing was done. A retry may succeed soon, because DynamoDB throttled or other processes

@@ -31,9 +31,9 @@ pub struct WorkerOptions<'o> {
     pub duplicate_deliveries: bool,
 }
 
-/// Why the stream of a table is no longer read.
+/// The reason why the stream of a table is no longer read.
 pub enum Problem {
-    /// Its event source mapping has ended; the reason.
+    /// The event source mapping of the stream has ended, for this reason.
     NotFollowed(String),
     /// The stream trimmed records before they were read.
     Trimmed {

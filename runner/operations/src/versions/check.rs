@@ -93,9 +93,9 @@ pub(super) struct History {
     image: Option<u128>,
     /// The stamp of the highest version, which orders changes in time.
     stamp: Option<Stamp>,
-    /// What is missing, if the versions show that changes are missing.
+    /// The message about missing changes, if the versions show that some are missing.
     lacks: Option<&'static str>,
-    /// What cannot be read, if some of it cannot.
+    /// The message about an unreadable entry, if there is one.
     damage: Option<&'static str>,
 }
 

@@ -8,7 +8,7 @@ use rules::archive::restored::{RESTORED, stamp_of};
 use rules::marks::without_marks;
 use rules::migration::is_bare_tombstone_of;
 
-/// How the items of a table are restored.
+/// The rules that convert archived items of a table into items to put.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
     /// The names of the key attributes, partition key first.
@@ -24,7 +24,7 @@ pub(super) struct Form {
 pub(super) enum Formed {
     /// The item to put.
     Item(Item),
-    /// Nothing to put: the row is a tombstone of a migration.
+    /// The row is a tombstone of a migration, so nothing is put.
     Tombstone,
     /// The item cannot be put; the reason.
     Refused(String),

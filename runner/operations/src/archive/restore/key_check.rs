@@ -70,11 +70,11 @@ pub(super) async fn check(
 
 /// The selected items that were deleted before the current table was created.
 enum Before {
-    /// All of them, and they have the key.
+    /// All selected items with the key.
     All,
     /// Those that match a condition. Other items may be merged.
     UpTo(String),
-    /// None that has the key.
+    /// No selected item with the key.
     None,
 }
 

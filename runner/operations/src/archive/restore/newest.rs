@@ -31,23 +31,23 @@ pub(super) enum Attempt {
 /// The result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It was restored.
+    /// The row was restored.
     Restored {
-        /// Whether it replaced the item of an older row, or a tombstone.
+        /// Whether the row replaced the item of an older row, or a tombstone.
         replaces: bool,
     },
     /// The existing item was kept.
     Kept(Kept),
-    /// It could not be put; the reason.
+    /// The row could not be put; the reason.
     Skipped(String),
 }
 
-/// Why an existing item is kept.
+/// The reason why an existing item is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It was restored from the same row or a newer one.
+    /// The item was restored from the same row or a newer one.
     Newer,
-    /// Another writer wrote or changed it, or it was restored from another table's archive.
+    /// Another writer wrote or changed the item, or it was restored from another table's archive.
     Written,
 }
 

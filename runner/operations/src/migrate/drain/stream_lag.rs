@@ -65,7 +65,7 @@ pub(crate) struct Streams {
     pub(crate) told: Value,
     /// The time limit in seconds, if the streams were not read to their end within it.
     pub(crate) unread_seconds: Option<u64>,
-    /// Why the streams cannot be read, if so.
+    /// The reason why the streams cannot be read, if they cannot.
     pub(crate) problem: Option<String>,
     /// Whether the plan no longer fits its tables, so that its streams cannot be followed.
     pub(crate) is_unfit: bool,

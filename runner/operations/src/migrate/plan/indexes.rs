@@ -22,7 +22,7 @@ pub(crate) enum Projection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexFacts {
     pub(crate) name: String,
-    /// Its key attributes, with DynamoDB's names of their types.
+    /// The key attributes of the index, with DynamoDB's names of their types.
     pub(crate) keys: Vec<(String, String)>,
     pub(crate) projection: Projection,
 }

@@ -21,7 +21,7 @@ const JOBS_TABLE: &str = "fan-out-jobs";
 /// A place where values of items may remain.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
-    /// How the operator removes the values.
+    /// Instructions for the operator to remove the values.
     pub(crate) remove: &'static str,
 }
 

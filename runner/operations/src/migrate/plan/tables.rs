@@ -37,7 +37,7 @@ pub(crate) struct TableFacts {
     /// The stream's view type, if it has one.
     pub(crate) stream: Option<String>,
     pub(crate) provisioned_write_units: u64,
-    /// Its indexes, global and local.
+    /// The indexes of the table, global and local.
     pub(crate) indexes: Vec<IndexFacts>,
 }
 

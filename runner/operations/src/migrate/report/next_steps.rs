@@ -29,14 +29,14 @@ pub(crate) struct Standing<'s> {
     pub(crate) is_unswept: bool,
     /// Whether the route is closed for writers.
     pub(crate) is_held_up: bool,
-    /// Whether it has ended although functions still follow it.
+    /// Whether the migration has ended although functions still follow it.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
     /// Number of these that are items which cannot be transformed; a repair cannot correct them.
     pub(crate) refused: u64,
-    /// How many seconds ago the facts were proved that the next switch needs, if that is too long:
-    /// streams may have trimmed older records.
+    /// Age in seconds of the proof that the next switch needs; `None` if it is recent enough.
+    /// Streams may have trimmed records from before an old proof.
     pub(crate) stale_seconds: Option<i64>,
     /// Whether a comparison still has open segments, for which a switch waits.
     pub(crate) is_compared: bool,

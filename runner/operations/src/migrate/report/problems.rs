@@ -18,8 +18,8 @@ use crate::migrate::failure::Result;
 
 /// Number of concurrent deletes of notes.
 const AT_ONCE: usize = 16;
-/// By how many seconds the time of a note may be too early, because seconds are whole and the
-/// clocks of DynamoDB's machines differ.
+/// Seconds by which the time of a note may be too early, because seconds are whole and the clocks
+/// of DynamoDB's machines differ.
 const EARLY_SECONDS: i64 = 5;
 
 /// Number of problems that a status describes.

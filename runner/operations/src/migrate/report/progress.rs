@@ -25,7 +25,7 @@ pub(crate) struct Progress {
     pub(crate) taken: usize,
     /// Number of tasks that are set aside until the operator runs `resume`.
     pub(crate) aside: usize,
-    /// Why an open task has failed recently.
+    /// The reason why an open task has failed recently.
     pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
@@ -143,7 +143,7 @@ fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get("read").copied().unwrap_or(0)
 }
 
-/// How much of a backfill is done, in items or in segments.
+/// The finished part of a backfill, in items or in segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
     done: u64,

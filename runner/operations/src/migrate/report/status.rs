@@ -228,11 +228,11 @@ impl Known {
 enum Documents {
     NotAsked,
     AllWhole,
-    /// Not all could be read within this many seconds.
+    /// Not all documents could be read within this many seconds.
     Unknown {
         seconds: u64,
     },
-    /// One document would make a revert fail; the reason.
+    /// A document would make a revert fail, for this reason.
     Refused(String),
 }
 

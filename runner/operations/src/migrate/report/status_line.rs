@@ -175,7 +175,7 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // Only a stream with waiting records can lose any.
+    // Only a stream with waiting records can lose records.
     if of("waiting") > 0 {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));

@@ -295,7 +295,7 @@ async fn an_incomplete_read_of_the_streams_is_reported() {
     // Something that was not read may block a cut-over.
     assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
     assert_eq!(exit(LONG).await, Exit::Done);
-    // It may block a revert too.
+    // Something that was not read may block a revert too.
     for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
         let (now, _) = times().await;
         set_state(&served.context, |state| state.back_since = now).await;

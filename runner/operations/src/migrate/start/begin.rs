@@ -31,11 +31,11 @@ const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 /// Whether this command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
-    /// It may: no other command has started the migration.
+    /// This command may start the migration: no other command has started it.
     Ours,
-    /// It need not: the migration is started.
+    /// The migration is already started.
     Done,
-    /// It must not: another command has started or ended the migration.
+    /// Another command has started or ended the migration, so this one must not.
     Theirs,
 }
 

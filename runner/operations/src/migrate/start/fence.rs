@@ -31,7 +31,7 @@ const AFTER_FENCE: [i64; 2] = [1, 5];
 /// The same margin for writers that are blocked until the fence has passed.
 const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
-/// What may begin after a fence.
+/// The action that begins after a fence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
     /// A read of tables, while writers continue.
@@ -54,7 +54,7 @@ impl After {
     }
 }
 
-/// What a migration needs to become active.
+/// The conditions under which a migration becomes active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence<'f> {
     /// The direction.

@@ -27,19 +27,19 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{say, show};
 
-/// How long a step may go without a response once a switch is committed. `--timeout` does not apply
-/// to these steps, because writers are blocked until the last one is complete.
+/// Time for which a step may go without a response once a switch is committed. `--timeout` does not
+/// apply to these steps, because writers are blocked until the last one is complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the operator requested, and the results of earlier checks.
+/// The operator's request, and the results of earlier checks.
 pub(crate) struct Asked {
-    /// Why the facts on which the switch relies are too old, if so.
+    /// The reason why the facts for the switch are too old, if they are.
     pub(crate) stale: Option<String>,
     /// Whether to check that functions follow the targets' streams.
     pub(crate) asks_followers: bool,
     /// Whether differences are accepted.
     pub(crate) may_differ: bool,
-    /// How long writers may be blocked.
+    /// Time for which writers may be blocked.
     pub(crate) limit: Duration,
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct Executor<'c> {
     back: Option<Migration>,
     drain: Option<Drain>,
     hold: Option<Hold<'c>>,
-    /// How long streams must have no new record.
+    /// Time for which streams must have no new record.
     settle: Duration,
-    /// How much longer a fence may take while writers are blocked.
+    /// Additional time that a fence may take while writers are blocked.
     fence: Duration,
     /// The time limit from the claim to the commit, and the moment at which it ends.
     most: Duration,
@@ -69,7 +69,7 @@ pub(crate) struct Executor<'c> {
     back_since: Option<i64>,
     epoch: u64,
     was_open: bool,
-    /// Why a step has failed.
+    /// The failure of a step.
     failure: Option<Failure>,
 }
 

@@ -17,11 +17,11 @@ use crate::migrate::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
-/// How long a rollback is retried. Writers are blocked until it succeeds, and possibly no other
-/// command notices.
+/// Time for which a rollback is retried. Writers are blocked until it succeeds, and other commands
+/// may not notice that.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
-/// How long a claim is retried if it gets no response. Writers are not blocked yet.
+/// Time for which a claim is retried if it gets no response. Writers are not blocked yet.
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
 
 /// A claimed migration.
@@ -32,7 +32,7 @@ pub(crate) struct Hold<'h> {
     holder: String,
     /// The phase of the migration while it is claimed.
     phases: [rules::migration::Phase; 1],
-    /// How functions followed the migration before the switch.
+    /// The direction and fence with which functions followed the migration before the switch.
     followed: Followed,
 }
 
@@ -253,7 +253,7 @@ mod tests {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
             (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),
-            // Another command closed the route and died.
+            // Another command closed the route and died, so the recorded time is used.
             (own(7_300), Some(1_000), 1_024, "; writers were blocked for 24 s"),
             (None, Some(1_000), 1_024, "; writers were blocked for 24 s"),
             // The time of the block was not recorded.

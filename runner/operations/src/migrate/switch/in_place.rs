@@ -267,8 +267,8 @@ async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap
             "erased_at": of("erasedSeconds"),
             "receipt": of("receipt"),
         });
-        // All other times of the receipt are the store's. If the function's clock differs, its time
-        // is replaced.
+        // The other times of the receipt are by the store's clock. If the function's clock differs
+        // from it, its time is replaced.
         if let (Some(seconds), Some(told)) = (receipt.get("storeSeconds"), told.as_object_mut()) {
             told.insert("erased_at_of_store".to_owned(), seconds.clone());
         }

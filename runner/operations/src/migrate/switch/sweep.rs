@@ -85,7 +85,7 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
     }
 }
 
-/// What to do with the item for which a tombstone was recorded.
+/// The action for an item for which a tombstone was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
     /// The item does not exist, is no tombstone any more, or does not belong to the migration.

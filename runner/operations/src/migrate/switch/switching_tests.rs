@@ -374,7 +374,7 @@ async fn a_completion_in_place_resumes_its_comparison() {
     };
     left_with(2).await;
     assert_eq!(offered().await, "weir migrate complete move");
-    // Its findings may be outdated, so it is not resumed.
+    // The findings of the comparison may be outdated, so it is not resumed.
     done(2, 0, 1).await;
     assert_eq!(offered().await, "weir migrate resume move");
     left_with(3).await;

@@ -72,7 +72,7 @@ pub(crate) struct Drain {
     /// Seconds by which the time of a record may be before its write, because of rounding.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
-    /// Why the streams do not have all writes, if so.
+    /// The reason why the streams lack some writes, if they do.
     gap: Option<String>,
 }
 
@@ -91,9 +91,10 @@ pub(crate) struct Drained {
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// What is not proved yet; `None` if everything is proved except what waiting cannot prove.
+    /// The reason why not everything is proved. `None` if all is proved except what waiting cannot
+    /// prove.
     pub(crate) missing: Option<String>,
-    /// What waiting can never prove, for example an item that cannot be transformed.
+    /// A problem that no waiting solves, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
 }
 
@@ -107,18 +108,18 @@ struct Shard {
     /// Whether the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
-    /// What waiting can never prove.
+    /// A problem that no waiting solves.
     hopeless: Option<String>,
     /// Items that were written since the last comparison, and that a new comparison would refuse.
     refused: Refusals,
 }
 
-/// Why a record is not proved.
+/// The reason why a record is not proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Lack {
-    /// It is not applied yet, for this reason.
+    /// The record is not applied yet, for this reason.
     NotYet(String),
-    /// It will never be applied, for this reason.
+    /// The record will never be applied, for this reason.
     Never(String),
 }
 

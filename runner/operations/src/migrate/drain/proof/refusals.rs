@@ -33,7 +33,7 @@ pub(crate) struct Refused {
     pub(crate) key: Item,
     /// The targets of the item's versions before one that could not be transformed.
     pub(crate) before: BTreeSet<Target>,
-    /// Why the last untransformable version could not be transformed; `None` if every version
+    /// The reason for the last version that could not be transformed; `None` if every version
     /// could.
     pub(crate) reason: Option<String>,
     /// Whether the newest known version cannot be transformed.
