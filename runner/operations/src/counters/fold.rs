@@ -4,11 +4,12 @@
 //! adds its value to the slot `number modulo remaining slots`. The condition ensures that no vote
 //! is lost or counted twice. A late vote creates its higher slot again, and the next fold moves it.
 //!
-//! A slot that cannot be moved is left and reported, and the others are moved. The target must keep
-//! a value that the function can sum, because it would refuse the slot with all its votes. A moved
-//! value expires with its target, at the later of both times. A slot with other attributes is left,
-//! because they would be lost; marks of loads, which record the counted lines of a file, are
-//! dropped only with `--forget-loads`. An expired slot is left to TTL.
+//! A slot that cannot be moved is reported, and the other slots are moved. There are several
+//! reasons not to move a slot. The sum must be a value that the function can add, because the
+//! function would otherwise refuse the target with all its votes. Other attributes of the slot
+//! would be lost; marks of loads, which record the counted lines of a file, are dropped only with
+//! `--forget-loads`. An expired slot is left to TTL. A moved value expires with its target, at the
+//! later of both times.
 //!
 //! The function sees two changes, in any order, so a total may be off by one slot until both
 //! arrived. Keep the function's own SLOT_COUNT until no client votes into higher slots.

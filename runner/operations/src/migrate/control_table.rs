@@ -1,9 +1,9 @@
 //! Reads and writes the control table for the command line.
 //!
-//! Every change has the condition that the entry's revision is unchanged. A change of a migration's
-//! phase, its route, or whether it is active also checks the migration's state in the same
-//! transaction. Therefore two commands cannot both change the phase, and a slow command cannot
-//! override a later one. The crate `control` defines the entries.
+//! Every change has the condition that the entry's revision is unchanged. A transaction that
+//! changes a migration's phase or route, or makes it active or inactive, also checks the
+//! migration's state. Therefore two commands cannot both change the phase, and a slow command
+//! cannot override a later one. The crate `control` defines the entries.
 
 use std::collections::HashMap;
 

@@ -4,9 +4,9 @@
 //! or be interrupted and run again. The first version is a base: the item as it was read. The first
 //! change in the stream contains the previous item, which replaces the base if it is more exact.
 //!
-//! The time of a base is after the read of its page: the item was so then, unless a change came
-//! earlier, which is in the stream and corrects the base. An item that does not fit into a version
-//! is reported and left out.
+//! The time of a base is taken after the read of its page. If the item changed between the read and
+//! that time, the change is in the stream and corrects the base. An item that does not fit into a
+//! version is reported and left out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -129,7 +129,7 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {
         let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
-        // One time serves a whole page: all its items had this state at that time.
+        // One time, taken after the read, serves all items of a page.
         let now = u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
             .unwrap_or(0);
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());

@@ -1,9 +1,9 @@
 //! Detects running migrations that conflict with a plan.
 //!
 //! Several migrations may read the same table, and several may write the same table if their keys
-//! differ. Two cases are not possible. If two migrations move the same items into the same table,
-//! the end of one removes marks that the other needs, because a mark names the source item and not
-//! the migration. If two change the items of a table in place, each could undo the other's changes
+//! differ. Two cases conflict. If two migrations move the same items into the same table, the end
+//! of one removes marks that the other needs, because a mark names the source item and not the
+//! migration. If two change the items of a table in place, each could undo the other's changes
 //! forever.
 //!
 //! To detect this, the control table has a single entry of active migrations. It contains, for each

@@ -6,10 +6,11 @@
 //! effect. A drain may therefore start while clients still write, and has little left to read when
 //! they stop.
 //!
-//! Records from before the start do not count: the backfill read their writes. A shard that is
-//! trimmed while it is read is treated like one that is no longer listed. Foreign items and
-//! collisions since the last comparison are never proved; only another comparison can decide them.
-//! Refused items, and those that do not convert back, are judged by their final state (`refusals`).
+//! Records from before the start do not count, because the backfill has read their writes. A shard
+//! that is trimmed during the read is treated like one that is no longer listed. Items of other
+//! writers, and collisions since the last comparison, are never proved; another comparison has to
+//! check them. Items that cannot be transformed or converted back are judged by their final state
+//! (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;

@@ -5,8 +5,8 @@
 //! does not prove this. To get such a record, every check replaces the marker, an entry of the
 //! control table that functions ignore.
 //!
-//! The measured lag of record times is kept in the same entry: every comparison of record times
-//! with another moment has to allow for it.
+//! The measured lag of record times is stored in the same entry. A comparison of a record's time
+//! with another time has to add this lag.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
