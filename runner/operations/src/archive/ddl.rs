@@ -124,7 +124,8 @@ fn columns_sql(columns: &[&UnionColumn]) -> String {
     names.join(", ")
 }
 
-/// Returns the table properties for partition projection, with which no crawler is needed.
+/// Returns the table properties for partition projection, with which no crawler is needed. Source:
+/// Athena user guide, "Partition projection".
 fn projection(target: &Target<'_>) -> [(&'static str, String); 7] {
     [
         ("projection.enabled", "true".to_owned()),

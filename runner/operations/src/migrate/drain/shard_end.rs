@@ -16,6 +16,7 @@ const EMPTY_PAGES: u32 = 3;
 /// Number of empty pages on AWS, summed over all passes. A page covers a section of the shard and
 /// may be empty although a later section has records. The number of sections is unknown, so the
 /// empty pages are evidence and no proof. With the pauses, the first pass takes ten seconds.
+/// Source: DynamoDB Streams API reference, "GetRecords".
 const EMPTY_PAGES_ON_AWS: u32 = 50;
 /// Pause between two empty pages of a shard on AWS. A shard allows five requests a second; more of
 /// them, including the functions' own, are throttled.

@@ -21,7 +21,8 @@ use crate::migrate::report::throttling;
 use crate::migrate::switch::way_back;
 use client::keys;
 
-/// A stream keeps its records for 24 hours. Records that are not read by then are lost.
+/// A stream keeps its records for 24 hours. Records that are not read by then are lost. Source:
+/// DynamoDB developer guide, "Change data capture for DynamoDB Streams".
 const RETENTION_SECONDS: i64 = 24 * 3600;
 /// Seconds within which a function applies a record of its stream. A longer delay suggests that no
 /// function follows the stream.

@@ -28,7 +28,7 @@ const GATE_SECONDS: u32 = 2;
 /// Maximum length of a migration's name, which is part of keys and of file names.
 const NAME_LENGTH_MAX: usize = 64;
 
-/// Valid lengths of a table's name.
+/// Valid lengths of a table's name. Source: DynamoDB API reference, `CreateTable`.
 const TABLE_LENGTH: RangeInclusive<usize> = 3..=255;
 
 /// A plan, and the places of its elements in the file.
