@@ -1,8 +1,8 @@
 //! Classifies errors of write conflicts and throttling, and decides how often to retry.
 //!
-//! DynamoDB cancels a transaction, even a reading one, while another write or transaction uses one
-//! of its items, and rejects a plain write to an item of a transaction. Nothing was done in these
-//! cases.
+//! DynamoDB cancels a transaction, also a read-only one, while another write or transaction uses
+//! one of its items. It also rejects a plain write to an item of a running transaction. In both
+//! cases it has applied nothing.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use crate::sdk_error::is_throttle;
 use mapping::BackOff;
 
-/// Maximum attempts on conflicts, with about ten seconds of pauses: if they persist, the item has
-/// too many writers.
+/// Maximum attempts on conflicts; their pauses take about ten seconds. A longer conflict means that
+/// the item has too many writers.
 const ATTEMPTS_MAX: u32 = 50;
-/// The pauses grow to the duration of a few transactions, and are random, so that writers do not
-/// meet again.
+/// The pauses grow to the duration of a few transactions. They are random, so that the same writers
+/// do not collide again.
 const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
-/// Maximum attempts while a table is throttled, with half a minute to a minute of pauses: the time
-/// in which burst capacity recovers.
+/// Maximum attempts while a table is throttled. Their pauses take 30 to 60 seconds, in which burst
+/// capacity recovers.
 const THROTTLED_MAX: u32 = 20;
-/// Throttling needs longer pauses.
+/// Pauses after throttling, which lasts longer than a conflict.
 const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
 
-/// Attempts that were made, and that remain.
+/// Counts the attempts of one operation and limits them.
 pub struct Attempts {
     made: u32,
     throttled: u32,
@@ -44,7 +44,8 @@ impl Attempts {
         wait(pause).await
     }
 
-    /// Waits after a transaction that was not applied; also returns `false` if a retry cannot help.
+    /// Waits before the next attempt of a transaction that was not applied. Returns `false` if no
+    /// attempt remains or a retry cannot help.
     pub async fn after(&mut self, why: Undone) -> bool {
         let pause = self.pause(why);
         wait(pause).await
@@ -76,31 +77,32 @@ async fn wait(pause: Option<u64>) -> bool {
     }
 }
 
-/// Returns true for an error of a conflict: nothing was done, and a retry may succeed. `text` has
-/// the reasons of a cancelled transaction.
+/// Returns true for a conflict: nothing was applied, and a retry may succeed. `text` contains the
+/// reasons of a cancelled transaction.
 pub fn is_contended(code: Option<&str>, text: &str) -> bool {
     match code {
         Some("TransactionConflictException") => true,
-        // An invalid request stays invalid.
+        // A transaction with an invalid request fails again at every retry.
         Some("TransactionCanceledException") => !text.contains("ValidationError"),
         _ => false,
     }
 }
 
-/// Why a transaction was not applied.
+/// The reason why a transaction was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undone {
     /// A condition failed: an item has changed.
     Changed,
-    /// Another transaction or write was in conflict: a retry may succeed at once.
+    /// Another transaction or write used one of its items at the same time. A retry may succeed at
+    /// once.
     Busy,
     /// A table is throttled: a retry may succeed later.
     Throttled,
-    /// Another error that a retry cannot fix, or it is unknown whether the transaction was applied.
+    /// Any other error: a retry cannot fix it, or the transaction may have been applied.
     Otherwise,
 }
 
-/// Returns why a transaction was not applied, from the reasons of its parts.
+/// Returns why a transaction was not applied, from the cancellation reasons of its items.
 pub fn why_undone(error: &SdkError<TransactWriteItemsError>) -> Undone {
     let Some(failed) = error.as_service_error() else { return Undone::Otherwise };
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {

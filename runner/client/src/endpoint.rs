@@ -1,6 +1,6 @@
 //! Finds the store of a command, and creates clients for it.
 //!
-//! A flag overrides AWS_ENDPOINT_URL_DYNAMODB, which overrides the `weir up` of this folder.
+//! The order is: the flag, then AWS_ENDPOINT_URL_DYNAMODB, then the `weir up` of this folder.
 
 use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,14 +21,14 @@ use crate::running::Look;
 use crate::sdk_error::{IS_UP_RUNNING, NamesEndpoint, NoAnswer};
 use crate::server_date;
 
-/// The store's endpoint for every AWS SDK and for `weir`.
+/// The environment variable with the store's endpoint, which every AWS SDK and `weir` read.
 const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 /// Timeout of reading the store's clock.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of one attempt of a request to the streams, before the SDK retries: a page of 1 MB takes
-/// less than a second, and a broken connection never answers.
+/// Timeout of one attempt of a Streams API request, before the SDK retries. A page of 1 MB takes
+/// less than a second. The timeout ends attempts on a broken connection, which never answers.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
-/// Timeout of the admin endpoint; a sweep deletes everything that has expired.
+/// Timeout of the admin endpoint. Its slowest request deletes all expired items.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the store that a flag or the environment names.
@@ -36,7 +36,7 @@ pub fn named(flag: Option<&str>) -> Option<String> {
     flag.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok())
 }
 
-/// Returns the endpoint of the store.
+/// Returns the endpoint of the store for a command.
 ///
 /// # Errors
 /// When none is named and none is running, or its address is invalid.
@@ -50,7 +50,7 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
             && let Some(other) = running.store()
             && !running.is_at(&url)
         {
-            // A command may search for its store several times.
+            // The message is printed once, although a command may call this function several times.
             static SAID: Once = Once::new();
             SAID.call_once(|| {
                 output::say(&format!(
@@ -76,9 +76,9 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// Returns the endpoint of the store for a command that only reads. Other than `find`, it also
-/// returns that of a `weir up` on AWS; a command that writes must be given that endpoint
-/// explicitly.
+/// Returns the endpoint of the store for a command that only reads. Unlike [`find`], it also
+/// returns the endpoint of a `weir up` on AWS. A command that writes must get that endpoint by a
+/// flag or variable.
 ///
 /// # Errors
 /// As [`find`].
@@ -91,7 +91,7 @@ pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// Validates an address; `from` names the flag or variable that has it.
+/// Validates an address; `from` names the flag or variable that contains it.
 ///
 /// # Errors
 /// When it lacks its scheme or its host.
@@ -127,8 +127,8 @@ impl Answer {
     }
 }
 
-/// Sends one request to an endpoint on this machine. `advice` ends the message if it does not
-/// answer.
+/// Sends one request to an endpoint on this machine. Without an answer, the error message ends with
+/// `advice`.
 ///
 /// # Errors
 /// When there is no answer within `limit`.
@@ -169,7 +169,7 @@ fn address_of(url: &str) -> &str {
 /// Sends a request to the admin endpoint of a store and returns the JSON of its answer.
 ///
 /// # Errors
-/// When it does not answer, or refuses.
+/// When the endpoint does not answer, or refuses the request.
 pub async fn admin(
     method: Method,
     endpoint: &str,
@@ -187,13 +187,13 @@ pub async fn admin(
         return Ok(json);
     }
     let text = |name: &str| json.get(name).and_then(|value| value.as_str());
-    // The signature is checked first; its errors have DynamoDB's form.
+    // The store checks the signature first. These errors have DynamoDB's form.
     let code = text("__type").and_then(|name| name.rsplit('#').next());
     Err(match (text("what"), text("instead"), code.zip(text("message"))) {
         (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
         (Some(what), None, _) => what.to_owned(),
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
-        // Only this project's store has these paths.
+        // Another kind of store does not have these paths.
         (None, _, None) => format!(
             "`{endpoint}` is not a store of `weir`: it answers {} to /_weir/{path}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
@@ -201,7 +201,7 @@ pub async fn admin(
     })
 }
 
-/// Domains of AWS's endpoints; those of partitions that are closed to the public are left out.
+/// Domains of AWS's endpoints, except those of the partitions that are closed to the public.
 /// Source: the endpoint rules of the AWS SDKs.
 const AWS_DOMAINS: [&str; 5] = [
     ".amazonaws.com",
@@ -222,8 +222,8 @@ pub fn is_on_aws(endpoint: &str) -> bool {
     aws_host(endpoint).is_some()
 }
 
-/// Returns the endpoint of the Streams API for an endpoint of DynamoDB: AWS has a separate one, a
-/// local store serves both.
+/// Returns the Streams endpoint that belongs to a DynamoDB endpoint. AWS has a separate one; a
+/// local store serves both APIs at one endpoint.
 fn streams_endpoint(endpoint: &str) -> String {
     let Some(host) = aws_host(endpoint) else { return endpoint.to_owned() };
     let parted = if host.contains(".api.") { "streams-dynamodb" } else { "streams.dynamodb" };
@@ -239,14 +239,14 @@ pub fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
 }
 
-/// Returns a client that retries after this timeout, and its state of unanswered requests.
+/// Returns a client whose attempts time out after `limit`, and its state of unanswered requests.
 pub fn client_with_limit(endpoint: &str, limit: Duration) -> (aws_sdk_dynamodb::Client, Absence) {
     let absence = Absence::of(endpoint, limit);
     let config = config(endpoint, absence.clone()).timeout_config(attempt_limit(limit));
     (aws_sdk_dynamodb::Client::from_conf(config.build()), absence)
 }
 
-/// Returns a configuration in which no attempt takes longer than this.
+/// Returns a timeout configuration that limits each attempt to `limit`.
 pub fn attempt_limit(limit: Duration) -> TimeoutConfig {
     TimeoutConfig::builder().operation_attempt_timeout(limit).build()
 }
@@ -271,7 +271,7 @@ pub fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
         .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
         .timeout_config(attempt_limit(ATTEMPT_MAX))
-        // Several readers of a shard are throttled together.
+        // Several readers of a shard share its throughput, so they are throttled together.
         .retry_config(retries::config())
         .retry_classifier(Absence::default())
         .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
@@ -297,12 +297,13 @@ fn is_region(part: &str) -> bool {
     is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
-/// A smaller lead of a store's clock is not a lasting advance (docs/replication.md).
+/// A local store's clock that is less than this ahead of this machine's does not count as advanced
+/// (docs/replication.md).
 const CLOCK_AHEAD_SECONDS: i64 = 10;
 
-/// Returns the time of the store in seconds since 1970, by which stream records are timed and items
-/// expire: a local store's clock, or that of DynamoDB's answers; else this machine's. `client`
-/// belongs to the same endpoint; repeated callers reuse its connection.
+/// Returns the store's time in seconds since 1970, which times stream records and expires items. It
+/// is the clock of a local store, else that of DynamoDB's answers, else this machine's. `client`
+/// must belong to the same endpoint; its open connection is reused.
 pub async fn store_seconds(endpoint: &str, client: &aws_sdk_dynamodb::Client) -> i64 {
     let ask = async {
         match ask_clock(endpoint).await {
@@ -327,9 +328,10 @@ pub async fn ask_clock(endpoint: &str) -> Option<i64> {
 pub struct ClockReading {
     /// Milliseconds since 1970.
     pub now_ms: i64,
-    /// Whether it is frozen.
+    /// Whether the clock is frozen.
     pub is_frozen: bool,
-    /// Whether the store has only this clock: nodes in other processes have their own.
+    /// Whether the store consists of one process. Nodes in other processes have clocks of their
+    /// own.
     pub is_only_one: bool,
 }
 
@@ -342,7 +344,7 @@ pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     Some(ClockReading { now_ms, is_frozen: is("frozen"), is_only_one: is("only") })
 }
 
-/// How far a local store's clock is ahead of this machine's, and its time.
+/// The lead of a local store's clock over this machine's, and the store's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
     /// Lead in seconds.
@@ -352,7 +354,7 @@ pub struct Advanced {
 }
 
 impl Advanced {
-    /// Formats the lead: whole hours from two days on, else hours and minutes, or seconds.
+    /// Formats the lead in hours from two days on, else in hours and minutes, or in seconds.
     pub fn words(self) -> String {
         let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
         match (hours, minutes) {
@@ -364,8 +366,8 @@ impl Advanced {
     }
 }
 
-/// Returns how far a local store's clock was advanced; `None` if it was not, or the store has none.
-/// A lead of less than [`CLOCK_AHEAD_SECONDS`] may be a slow answer.
+/// Returns the lead of a local store's clock; `None` if the clock was not advanced or the store has
+/// none. A lead below [`CLOCK_AHEAD_SECONDS`] does not count, because a slow answer can cause it.
 pub async fn advanced(endpoint: &str) -> Option<Advanced> {
     if endpoint.is_empty() {
         return None;
@@ -376,8 +378,8 @@ pub async fn advanced(endpoint: &str) -> Option<Advanced> {
     (by >= CLOCK_AHEAD_SECONDS).then_some(Advanced { by, now })
 }
 
-/// Returns a client for an S3 endpoint. It uses path style, because a local address has no name
-/// before which a bucket could be put; AWS supports it too.
+/// Returns a client for an S3 endpoint. It uses path-style URLs, because a bucket name cannot
+/// precede a local address; AWS supports path style too.
 pub fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())

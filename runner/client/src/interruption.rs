@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all verbs.
 //!
-//! A long verb ends with its progress, advice how to resume, and the exit code that shells expect
-//! after a signal. `NATURES` has an entry for every verb; a test compares it with the command line.
-//! Finished work stays, so every long verb can be run again; its text describes the effect.
+//! On a signal, a long verb prints its progress and how to resume it, and exits with the code that
+//! shells expect. Its finished work stays, so it can be run again. `NATURES` has an entry for every
+//! verb; a test compares it with the command line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// How long a verb may take to end after the signal before the process exits: work that never
-/// yields cannot be stopped.
+/// Time limit for a verb to end after the signal. The process exits after it, because work that
+/// never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// The signal that asked the process to end.
@@ -30,7 +30,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Returns the exit code after a signal: 128 and its number, as in shells.
+    /// Returns the exit code after a signal: 128 plus the signal's number, as in shells.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -99,7 +99,8 @@ pub fn reached(text: String) {
     set_reached(Reached::Text(text));
 }
 
-/// Takes the progress text from a progress bar: its message, and its position if it has a unit.
+/// Copies the progress text from a progress bar: the bar's message, and its position if `unit` is
+/// not empty.
 pub fn follow(bar: &ProgressBar, unit: &'static str) {
     set_reached(Reached::Bar(bar.clone(), unit));
 }
@@ -119,22 +120,22 @@ fn text_of(reached: &Reached) -> String {
     }
 }
 
-/// How a verb behaves on a signal.
+/// The reaction of a verb to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// It ends within seconds, or only reads.
+    /// The verb ends within seconds, or only reads.
     Short,
-    /// It runs until it is interrupted.
+    /// The verb runs until it is interrupted.
     Endless,
-    /// It shuts down in order, and reports what is left.
+    /// The verb shuts down in order, and reports what is left.
     Orderly,
-    /// It takes long; how to resume it.
+    /// The verb takes long. The text says how to resume it.
     Long(&'static str),
 }
 
 use Nature::{Endless, Long, Orderly, Short};
 
-/// Every verb, by its words.
+/// The reaction of every verb; the key is the verb's words on the command line.
 pub const NATURES: &[(&str, Nature)] = &[
     ("demo", Long("run `weir demo` again: it starts from the beginning")),
     ("init archive", Short),
@@ -247,12 +248,12 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("completions", Short),
 ];
 
-/// Returns the nature of a verb by its words; a test checks that each is in the list.
+/// Returns the reaction of a verb to a signal. A test checks that the list has every verb.
 pub fn nature_of(verb: &str) -> Nature {
     NATURES.iter().find(|(words, _)| *words == verb).map_or(Short, |(_, nature)| *nature)
 }
 
-/// Returns the message for a verb that a signal has ended; `None` for one that has no other end.
+/// Returns the message for a verb that a signal has ended; `None` if the verb needs no message.
 fn farewell(signal: Signal, nature: Nature, reached: Option<&Reached>) -> Option<String> {
     let resume = match nature {
         Endless | Orderly => return None,

@@ -11,7 +11,8 @@ use crate::endpoint;
 use crate::running::Running;
 use crate::sdk_error::IS_UP_RUNNING;
 
-/// Lambda's longest timeout, and as long again until an instance is free and has started.
+/// Timeout of an invocation: Lambda's longest timeout, and the same time again to wait for a free
+/// instance and its start.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// The result of an invocation.
@@ -20,18 +21,18 @@ pub struct Invoked {
     pub body: Bytes,
     /// Whether the function failed.
     pub failed: bool,
-    /// Its request id.
+    /// The request id of the invocation.
     pub request_id: String,
     /// The end of its log.
     pub log: String,
-    /// How long the caller waited.
+    /// Time for which the caller waited.
     pub took: Duration,
 }
 
 /// Invokes a function through the running system.
 ///
 /// # Errors
-/// When it could not be invoked; a failing function is not an error here.
+/// When it could not be invoked. An error that the function reports is not an error here.
 pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked, String> {
     if running.lambda.is_empty() {
         return Err("the running `weir up` is of another version; stop it and run `weir up` again"

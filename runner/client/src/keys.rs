@@ -1,7 +1,7 @@
 //! The keys that sign requests: the operator's own, or placeholders.
 //!
-//! Own keys are used for AWS only, unless WEIR_KEYS says that the endpoint verifies them too, as
-//! `local-store --access-keys` does. `endpoint` finds the endpoint.
+//! The operator's own keys are used for AWS only. WEIR_KEYS=own uses them for every endpoint, for
+//! example for `local-store --access-keys`, which verifies them.
 
 use std::ffi::OsStr;
 use std::time::SystemTime;
@@ -18,12 +18,12 @@ use crate::endpoint::{is_on_aws, region};
 use crate::https;
 use crate::sdk_error::innermost;
 
-/// A placeholder: a local store accepts any credentials.
+/// The placeholder key. A local store accepts any credentials.
 const ACCESS_KEY: &str = "local";
 const SECRET_KEY: &str = "local";
-/// Selects the keys that sign requests to an endpoint that is not on AWS.
+/// The environment variable that selects the keys for endpoints outside AWS.
 const VARIABLE: &str = "WEIR_KEYS";
-/// Its only value.
+/// The only valid value of that variable.
 const OWN: &str = "own";
 
 /// Validates the environment variables for keys.
@@ -34,7 +34,7 @@ pub fn check_environment() -> Result<(), String> {
     is_own(std::env::var_os(VARIABLE).as_deref()).map(drop)
 }
 
-/// Returns true if own keys are wanted everywhere.
+/// Returns true if the operator's own keys are used for every endpoint.
 fn is_own(said: Option<&OsStr>) -> Result<bool, String> {
     match said {
         Some(value) if value == OWN => Ok(true),
@@ -46,12 +46,12 @@ fn is_own(said: Option<&OsStr>) -> Result<bool, String> {
     }
 }
 
-/// Returns true if requests to an endpoint are signed with own keys.
+/// Returns true if requests to an endpoint are signed with the operator's own keys.
 pub fn are_own(endpoint: &str) -> bool {
     is_on_aws(endpoint) || is_own(std::env::var_os(VARIABLE).as_deref()) == Ok(true)
 }
 
-/// Returns advice for a rejected signature; empty if own keys are in use everywhere.
+/// Returns advice for a rejected signature; empty if own keys are already used for every endpoint.
 pub fn advice(code: &str) -> &'static str {
     let is_of_keys = matches!(
         code,
@@ -67,8 +67,9 @@ pub fn advice(code: &str) -> &'static str {
     }
 }
 
-/// Returns the keys for an endpoint, found as every SDK does: in the environment, a profile, or
-/// from the machine. A local store needs none, and own keys must not be sent to it by accident.
+/// Returns the keys for an endpoint. For AWS they are found as every SDK does: in the environment,
+/// a profile, or the machine's metadata. A local store gets placeholders, so that own keys are
+/// never sent to it by accident.
 pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     match are_own(endpoint) {
         true => SharedCredentialsProvider::new(DefaultKeys::of_region(region(endpoint))),
@@ -78,11 +79,12 @@ pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     }
 }
 
-/// The SDK's default chain of providers, created when keys are first needed, because that takes a
-/// runtime.
+/// The SDK's default chain of credential providers. It is created when a key is first needed,
+/// because its creation needs an async runtime.
 #[derive(Debug)]
 struct DefaultKeys {
-    /// Set, so that the SDK does not read the machine's metadata, which a laptop does not have.
+    /// The region is set explicitly. Without it, the SDK reads the machine's metadata, which a
+    /// laptop does not have.
     region: String,
     chain: tokio::sync::OnceCell<DefaultCredentialsChain>,
 }
@@ -121,8 +123,8 @@ pub async fn own(endpoint: &str) -> Result<Credentials, String> {
     })
 }
 
-/// Returns the headers that sign a request outside of the SDK; none for an endpoint that accepts
-/// any keys.
+/// Returns the headers that sign a request which the SDK does not send; none for an endpoint that
+/// accepts any keys.
 ///
 /// # Errors
 /// When no key is found, or the address is invalid.

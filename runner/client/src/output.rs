@@ -1,6 +1,6 @@
 //! Writes data to standard output: a table for people, JSON for programs.
 //!
-//! Each command decides its data. There is no colour, so there is no switch for it.
+//! Output has no colours.
 
 use std::io::{self, Write};
 
@@ -22,7 +22,7 @@ pub enum Output {
 }
 
 /// Writes text to standard output. If the reader has closed the pipe (`| head`), the process exits,
-/// like other tools.
+/// as other tools do.
 pub fn show(text: &str) {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -49,7 +49,7 @@ pub fn shell_word(text: &str) -> String {
 
 /// Suggests next commands, on standard error.
 pub fn next(commands: &[(&str, &str)]) {
-    // `cargo run` sets this; then `weir` is probably not on the path.
+    // Cargo sets this variable for `cargo run`. In that case `weir` is probably not on the path.
     let by_cargo = std::env::var_os("CARGO").is_some();
     for (index, (command, why)) in commands.iter().enumerate() {
         let head = if index == 0 { "Next" } else { "    " };
@@ -58,7 +58,8 @@ pub fn next(commands: &[(&str, &str)]) {
     }
 }
 
-/// Returns a command of `weir` in the form in which this process was started.
+/// Returns a command of `weir` as the user has to type it: with `cargo run` if this process was
+/// started so.
 fn as_started(command: &str, by_cargo: bool) -> String {
     match command.strip_prefix("weir ") {
         Some(rest) if by_cargo => format!("cargo run -- {rest}"),
@@ -66,7 +67,7 @@ fn as_started(command: &str, by_cargo: bool) -> String {
     }
 }
 
-/// Writes rows with a cell for each heading; for programs, one object per row with the headings as
+/// Writes a table with these headings; as JSON, one object per row with the headings as member
 /// names.
 pub fn rows(output: Output, headings: &[&str], rows: &[Vec<Value>]) {
     let objects = rows.iter().map(|row| {

@@ -1,6 +1,6 @@
 //! A table's partitions, over the admin endpoint of the local store.
 //!
-//! A real DynamoDB has no such endpoint.
+//! DynamoDB has no such endpoint.
 
 use http::Method;
 use mapping::mix;
@@ -25,8 +25,8 @@ pub async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value
     endpoint::admin(Method::POST, endpoint, &path, request).await
 }
 
-/// Splits a partition of `table` at a token; `draw` decides which and where. Returns false if there
-/// was none to split.
+/// Splits a partition of `table`; the random number `draw` selects the partition and the token.
+/// Returns false if no partition can be split.
 ///
 /// # Errors
 /// When the store does not answer or refuses the split.
@@ -51,7 +51,7 @@ pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<b
     Ok(true)
 }
 
-/// Returns the array that `pointer` names; an empty one if it is absent.
+/// Returns the array at a JSON pointer; an empty one if it is absent.
 #[must_use]
 pub fn members<'a>(described: &'a Value, pointer: &str) -> &'a [Value] {
     described.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)

@@ -1,8 +1,8 @@
-//! Decides how often a request to DynamoDB is retried: long while a store rejects it temporarily,
-//! and briefly while the endpoint does not answer.
+//! Decides how often a request to DynamoDB is retried: for up to 30 seconds while the store
+//! throttles it, and for two seconds while the endpoint accepts no connection.
 //!
-//! The SDK's default of three attempts ends within a second or two, so a throttled table would end
-//! a long command. It does not interpret requests.
+//! The SDK's default of three attempts ends within two seconds, so a throttled table would end a
+//! long command.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,15 +16,15 @@ use locks::Mutex;
 
 use crate::output::say;
 
-/// Maximum attempts of a request, including the first: with the pauses below about 15 seconds, at
-/// most 30.
+/// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds,
+/// and at most to 30.
 const ATTEMPTS_MAX: u32 = 10;
 /// The first pause; each is twice as long as the previous one, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long an endpoint may be unreachable: a restarting store is back within this time, and a
-/// wrong address should be reported soon.
+/// How long an endpoint may be unreachable before retries end. A store restarts within this time,
+/// and a wrong address is reported soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Returns the attempts and pauses.
@@ -35,10 +35,10 @@ pub fn config() -> RetryConfig {
         .with_max_backoff(PAUSE_MAX)
 }
 
-/// The result of an attempt, as far as it shows whether the endpoint is there.
+/// The result of an attempt, as far as it shows whether the endpoint is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    /// An answer, whatever it says.
+    /// Any answer, also an error response.
     Answer,
     /// No connection was accepted.
     Nobody,
@@ -46,35 +46,35 @@ enum Heard {
     Nothing,
 }
 
-/// Ends retries when an endpoint was unreachable for [`ABSENCE_MAX`], and reports an endpoint that
-/// accepts connections without answering. Clones share their state.
+/// Ends retries after an endpoint was unreachable for [`ABSENCE_MAX`]. Also reports an endpoint
+/// that accepts connections without answering. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Absence(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The endpoint's name and the timeout of an attempt, for messages; `None` if nothing is
-    /// reported.
+    /// The endpoint and the timeout of an attempt, for messages; `None` if no message is wanted.
     asked: Option<(String, Duration)>,
-    /// Since when no connection was accepted.
+    /// The time since which the endpoint accepts no connection.
     away: Option<Instant>,
-    /// Since when connections are accepted without an answer.
+    /// The time since which it accepts connections without answering.
     silent: Option<Instant>,
     is_told: bool,
-    /// How long the endpoint may be silent before a call fails; `None`: for all its attempts.
+    /// How long the endpoint may be silent before a call fails; `None`: until the call has no
+    /// attempt left.
     silence_max: Option<Duration>,
     /// Number of attempts without an answer.
     unanswered: u64,
 }
 
 impl Absence {
-    /// Returns the state of an endpoint with this timeout of an attempt.
+    /// Returns the state for an endpoint; `attempt` is the timeout of an attempt.
     pub fn of(endpoint: &str, attempt: Duration) -> Self {
         let asked = Some((endpoint.to_owned(), attempt));
         Self(Arc::new(Mutex::new(Known { asked, ..Known::default() })))
     }
 
-    /// Makes calls fail once the endpoint was silent for this long.
+    /// Makes calls fail once the endpoint was silent for `silence_max`.
     pub fn bound(&self, silence_max: Duration) {
         self.known().silence_max = Some(silence_max);
     }
@@ -184,7 +184,7 @@ mod tests {
         assert!(absence.is_silent());
         at(Heard::Answer, 100);
         assert!(!absence.is_silent());
-        // Clones are bounded together.
+        // The limit applies to all clones.
         absence.clone().bound(Duration::from_secs(15));
         assert_eq!(at(Heard::Nothing, 110), RetryAction::NoActionIndicated);
         assert_eq!(at(Heard::Nothing, 120), RetryAction::RetryForbidden);
@@ -211,7 +211,7 @@ mod tests {
         assert!(!absence.is_silent());
     }
 
-    /// More often than the SDK's default.
+    /// The number of attempts is above the SDK's default.
     #[tokio::test]
     async fn throttled_requests_to_tables_and_streams_are_retried() {
         const REFUSED: u32 = 4;

@@ -1,5 +1,5 @@
-//! The file in which a running `weir up` publishes its facts for other commands in its folder, and
-//! a check that it still runs.
+//! The file in which a running `weir up` publishes its addresses and settings for other commands in
+//! its folder. This module also checks that the `weir up` still runs.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ use crate::endpoint;
 
 /// The path of the file.
 pub const RUNNING_FILE: &str = ".weir/running.json";
-/// Timeout of a connection within this machine, on a busy one.
+/// Timeout of a connection within this machine. It is long enough for a busy machine.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The facts about a `weir up`.
+/// The published addresses and settings of a `weir up`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Running {
     /// The version of this file.
@@ -24,8 +24,8 @@ pub struct Running {
     pub process: u32,
     /// The store's endpoint; empty on AWS.
     pub dynamodb: String,
-    /// DynamoDB's endpoint if the store is on AWS, else empty. A separate field, so that no command
-    /// writes to tables on AWS without being told to.
+    /// DynamoDB's endpoint if the store is on AWS, else empty. It is separate from `dynamodb`, so
+    /// that no command writes to tables on AWS without an explicit flag.
     #[serde(default)]
     pub aws: String,
     /// The S3 endpoint.
@@ -55,24 +55,24 @@ pub struct Running {
     /// The tables whose streams the migration function reads.
     #[serde(default)]
     pub migrated: Vec<String>,
-    /// Why functions of the template do not run here, by logical id.
+    /// The functions of the template that do not run here, by logical id, and why.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
     /// The template's path, without links.
     #[serde(default)]
     pub template: PathBuf,
-    /// The values of its parameters.
+    /// The values of the template's parameters.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
 }
 
 /// The state of a `weir up` in this folder.
 pub enum Look {
-    /// None was started, or the last one has shut down.
+    /// No `weir up` was started, or the last one has shut down.
     Nothing,
-    /// It was killed: its file is still there.
+    /// The last `weir up` was killed, so its file still exists.
     Ended(Running),
-    /// It is running.
+    /// A `weir up` is running.
     Running(Running),
 }
 
@@ -82,8 +82,8 @@ impl Look {
         Self::of(Path::new(RUNNING_FILE))
     }
 
-    /// Returns the state of the `weir up` that uses a data folder: of this folder, or of the folder
-    /// that has the data folder in the default place.
+    /// Returns the state of the `weir up` that uses a data folder. That is the one of this folder,
+    /// or of the folder whose default data folder it is.
     pub fn of_data(directory: &Path) -> Self {
         let uses = |base: &Path, look: &Self| match look {
             Self::Running(said) | Self::Ended(said) => {
@@ -111,7 +111,7 @@ impl Look {
         }
     }
 
-    /// Returns the facts of a running one.
+    /// Returns the published values if the `weir up` is running.
     pub fn running(self) -> Option<Running> {
         match self {
             Self::Running(running) => Some(running),
@@ -119,7 +119,7 @@ impl Look {
         }
     }
 
-    /// Returns the last facts, whether or not it still runs.
+    /// Returns the last published values, also of a `weir up` that has ended.
     pub fn said(self) -> Option<Running> {
         match self {
             Self::Nothing => None,
@@ -134,7 +134,7 @@ fn is_same_folder(one: &Path, other: &Path) -> bool {
 }
 
 impl Running {
-    /// Reads the facts of the `weir up` in this folder.
+    /// Reads the published values of the `weir up` in this folder.
     ///
     /// # Errors
     /// When none is running.
@@ -149,19 +149,19 @@ impl Running {
         }
     }
 
-    /// Returns the message that it has ended.
+    /// Returns the message that this `weir up` has ended.
     pub fn has_ended(&self) -> String {
         format!("`weir up` (process {}) was killed or crashed; start it again", self.process)
     }
 
-    /// Returns the endpoint of its streams, also on AWS. A `weir up` of an earlier version there
+    /// Returns the endpoint of its store, also on AWS; `None` for an earlier version on AWS, which
     /// does not publish it.
     pub fn store(&self) -> Option<&str> {
         [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
     }
 
-    /// Returns true if its store has this address. On AWS a region's DynamoDB has several names,
-    /// none of which contains the account.
+    /// Returns true if its store has this address. On AWS, DynamoDB has several host names per
+    /// region, and none contains the account.
     pub fn is_at(&self, url: &str) -> bool {
         let is_same_region = |own: &str| {
             let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
@@ -170,9 +170,8 @@ impl Running {
         self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
     }
 
-    /// Returns the template's parameters of this `weir up`, for a command whose store is `store` if
-    /// a flag or the environment names one; empty if it runs another template or uses another
-    /// store.
+    /// Returns the template's parameters of this `weir up`. They are empty if it runs another
+    /// template, or if a flag or the environment names another store as `store`.
     pub fn parameters_for(&self, template: &Path, store: Option<&str>) -> BTreeMap<String, String> {
         let is_own_store = match store {
             None => true,
@@ -184,8 +183,8 @@ impl Running {
         if is_own { self.parameters.clone() } else { BTreeMap::new() }
     }
 
-    /// Returns the name of a function, given by its logical id or its name, with or without
-    /// `Function`, in any case.
+    /// Returns the name of a function. `wanted` is its logical id or its name, in any case, with or
+    /// without `Function`.
     pub fn function(&self, wanted: &str) -> Result<&str, String> {
         let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
         let found = match_function(wanted, &names).map_err(|unknown| {
@@ -199,14 +198,15 @@ impl Running {
         Ok(self.functions.get(found).map_or(found, String::as_str))
     }
 
-    /// Returns true if it still runs. Another process could have its id alone, or its port alone.
+    /// Returns true if this `weir up` still runs. Both its process id and its port are checked,
+    /// because another process may have reused one of them.
     fn is_there(&self) -> bool {
         let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
         process_runs(self.process) != Some(false) && is_listening(endpoint)
     }
 }
 
-/// Returns the host and port of a URL; all names of this machine are one host.
+/// Returns the host and port of a URL; all names of this machine count as one host.
 fn place_of(url: &str) -> Option<(String, u16)> {
     let url: http::Uri = url.parse().ok()?;
     let host = url.host()?.to_ascii_lowercase();
@@ -219,7 +219,7 @@ fn is_local(url: &str) -> bool {
     place_of(url).is_some_and(|(host, _)| host == "localhost")
 }
 
-/// Returns whether a process runs; `None` if the system has no files about processes.
+/// Returns whether a process runs; `None` on a system without `/proc`.
 fn process_runs(process: u32) -> Option<bool> {
     let processes = Path::new("/proc");
     if !processes.join("self/stat").exists() {
@@ -228,20 +228,20 @@ fn process_runs(process: u32) -> Option<bool> {
     let Ok(stat) = std::fs::read_to_string(processes.join(format!("{process}/stat"))) else {
         return Some(false);
     };
-    // The state follows the name in brackets. `Z` has ended, and its parent has not waited for it
-    // yet.
+    // The state follows the process name in brackets. `Z` is a process that has ended while its
+    // parent has not waited for it yet.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     Some(!matches!(state, Some('Z' | 'X')))
 }
 
-/// Returns true if a process listens at an address of this machine.
+/// Returns true if a process listens at this address, as far as it is on this machine.
 fn is_listening(url: &str) -> bool {
     let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
-    // An address outside of this machine cannot be checked quickly.
+    // An address on another machine cannot be checked quickly, so it counts as listening.
     address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
 }
 
-/// Returns the one of the names that matches.
+/// Returns the name that matches `wanted`.
 pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
     let plain = |name: &str| {
         let name = name.to_lowercase().replace(['-', '_'], "");

@@ -1,7 +1,7 @@
 //! Formats a failed request for people: the service's message, or the endpoint that does not
 //! answer.
 //!
-//! An SDK error contains everything, including headers; this selects what helps.
+//! The full text of an SDK error is too long to help, because it includes all headers.
 
 use std::error::Error;
 use std::fmt;
@@ -17,31 +17,32 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use crate::keys;
 
-/// Maximum number of causes that are read: a chain has a handful.
+/// Maximum number of causes that are read from an error chain, which usually has about five.
 const CAUSES_MAX: usize = 32;
 
 /// Advice for a local endpoint that does not answer.
 pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
 
-/// An endpoint that gave no answer.
+/// The error of an endpoint that gave no answer.
 #[derive(Debug)]
 pub struct NoAnswer {
     url: String,
     reason: String,
-    /// Advice, as the end of the message.
+    /// The advice at the end of the message.
     advice: &'static str,
-    /// Whether there was no connection, so that no request was sent.
+    /// Whether no connection was made, so that no request was sent.
     is_unreached: bool,
 }
 
 impl NoAnswer {
-    /// Returns the error of an endpoint with its cause. For AWS there is no advice to start it.
+    /// Returns the error of an endpoint with its cause. A local endpoint gets advice to start `weir
+    /// up`; AWS gets none.
     pub fn new(url: &str, cause: &(dyn Error + 'static)) -> Self {
         let is_on_aws = url.contains(".amazonaws.com");
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
     }
 
-    /// Returns the same with other advice.
+    /// Returns the same error with other advice.
     pub fn with_advice(url: &str, cause: &(dyn Error + 'static), advice: &'static str) -> Self {
         let is_unreached = causes(cause)
             .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())
@@ -58,7 +59,7 @@ impl fmt::Display for NoAnswer {
 
 impl Error for NoAnswer {}
 
-/// A client plug-in that adds the endpoint to connection errors.
+/// A client plug-in that adds the endpoint's address to connection errors.
 #[derive(Debug)]
 pub struct NamesEndpoint(pub String);
 
@@ -76,7 +77,7 @@ impl Intercept for NamesEndpoint {
         if let Some(Err(error)) = context.output_or_error_mut()
             && let Some(cause) = error.as_connector_error().filter(|cause| cause.is_io())
         {
-            // It stays a connection error, so that it is retried.
+            // The error stays a connection error, so the SDK still retries it.
             let named = ConnectorError::io(Box::new(NoAnswer::new(&self.0, cause)));
             *error = OrchestratorError::connector(named);
         }
@@ -84,7 +85,7 @@ impl Intercept for NamesEndpoint {
     }
 }
 
-/// Returns the service's message if there is one, else why there is none.
+/// Returns the service's message; if the service sent none, returns why there is no answer.
 pub fn error_text<E, R>(error: &SdkError<E, R>) -> String
 where
     E: Error + ProvideErrorMetadata + 'static,
@@ -135,8 +136,8 @@ where
     }
 }
 
-/// Returns true for a code of throttling, when nothing was done. The reasons of cancelled
-/// transactions have other codes.
+/// Returns true for an error code of throttling, after which nothing was applied. The reasons of
+/// cancelled transactions have other codes.
 pub fn is_throttle(code: &str) -> bool {
     matches!(
         code,

@@ -12,15 +12,16 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
-/// How far an answer may be behind earlier ones: its header has whole seconds, and the answer may
-/// have been delayed. A larger difference shows that the earlier ones were wrong.
+/// The tolerance for an answer whose time is behind that of earlier answers. Its header has whole
+/// seconds, and the answer may have been delayed. A larger difference shows that the earlier
+/// answers were wrong.
 const BEHIND_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the endpoint's time in whole seconds since 1970; `None` if it has no such header.
 pub async fn seconds(client: &Client) -> Option<i64> {
     let clock = ServerClock::default();
     let request = client.list_tables().limit(1).customize().interceptor(clock.clone());
-    // An error response has the header too.
+    // The result does not matter, because an error response has the header too.
     let _ = request.send().await;
     clock.now_ms().map(|ms| ms.div_euclid(1_000))
 }
@@ -29,12 +30,12 @@ fn seconds_of(date: &str) -> Option<i64> {
     DateTime::from_str(date, DateTimeFormat::HttpDate).ok().map(|time| time.secs())
 }
 
-/// The time of an endpoint at any moment, from its answers and a monotonic clock. It is never ahead
-/// of the endpoint's, and at most a second behind after some answers.
+/// The time of an endpoint at any moment, calculated from its answers and a monotonic clock. It is
+/// never ahead of the endpoint's clock. After a few answers, it is at most a second behind.
 #[derive(Clone, Debug, Default)]
 pub struct ServerClock(Arc<Mutex<Option<Told>>>);
 
-/// A time, and when it was received.
+/// A time of the endpoint, and when it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     ms: i64,
@@ -42,7 +43,7 @@ struct Told {
 }
 
 impl ServerClock {
-    /// Returns milliseconds since 1970; `None` before the first answer.
+    /// Returns the endpoint's time in milliseconds since 1970; `None` before the first answer.
     pub fn now_ms(&self) -> Option<i64> {
         let told = *self.0.lock();
         told.map(|told| told.now_ms(Instant::now()))
@@ -62,8 +63,8 @@ impl Told {
         self.ms.saturating_add(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Returns the better of two readings. An answer's time is when it was made, cut to a second,
-    /// so the one that is furthest ahead is the most exact.
+    /// Returns the more exact of two readings. A header has the time at which the answer was made,
+    /// without fractions of a second, so every reading is too early. The later one is more exact.
     fn or_better(self, other: Self) -> Self {
         let ahead_ms = self.now_ms(other.at).saturating_sub(other.ms);
         let behind_max = i64::try_from(BEHIND_MAX.as_millis()).unwrap_or(i64::MAX);
@@ -100,16 +101,16 @@ mod tests {
         assert_eq!(clock.now_ms(), None);
         let start = Instant::now();
         let base = seconds_of("Wed, 25 Nov 2026 10:00:00 GMT").unwrap() * 1_000;
-        // When an answer comes, its header, and the resulting time in milliseconds.
+        // Columns: when an answer arrives, its header, and the resulting time in milliseconds.
         for (at, date, expected) in [
             (0, "Wed, 25 Nov 2026 10:00:00 GMT", 0),
             (900, "Wed, 25 Nov 2026 10:00:00 GMT", 900),
             (1_200, "Wed, 25 Nov 2026 10:00:02 GMT", 2_000),
             (1_700, "Wed, 25 Nov 2026 10:00:02 GMT", 2_500),
-            // It was delayed for long.
+            // The answer was delayed by seconds.
             (9_200, "Wed, 25 Nov 2026 10:00:03 GMT", 10_000),
             (9_300, "no date", 10_100),
-            // Earlier answers were wrong.
+            // The earlier answers were wrong.
             (10_000, "Wed, 25 Nov 2026 10:59:00 GMT", 3_540_000),
             (11_000, "Wed, 25 Nov 2026 10:00:12 GMT", 12_000),
         ] {

@@ -1,8 +1,9 @@
 //! Finds and reads the shards of a table's stream, for commands.
 //!
-//! Failures are not retried; the operator can. But the clock of a local store may be advanced
-//! between two requests, so an iterator that expires, or is rejected as trimmed, is replaced by one
-//! from the same place; if that is rejected too, the shard is trimmed.
+//! Failed requests are not repeated here; the operator can rerun the command. Iterators are an
+//! exception, because the clock of a local store may be advanced between two requests. An iterator
+//! that is expired or rejected as trimmed is replaced by a new one from the same position. If the
+//! new one is rejected too, the shard is trimmed.
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
@@ -22,26 +23,26 @@ const PAGES_MAX: usize = 100;
 pub struct Stream {
     /// The client that reads it.
     pub client: Client,
-    /// Its ARN.
+    /// The ARN of the stream.
     pub arn: String,
     /// The name of its table.
     pub table: String,
-    /// Its view type, such as `NEW_IMAGE`.
+    /// The view type of the stream, such as `NEW_IMAGE`.
     pub view: String,
     /// Whether new records are written to it.
     pub enabled: bool,
     /// Time of creation in seconds since 1970; `None` if the service does not return it.
     pub made_at: Option<i64>,
-    /// Its shards, parents before children.
+    /// The shards of the stream, parents before children.
     pub shards: Vec<Shard>,
 }
 
-/// Maximum number of pages to find one record in a shard: it is in the first page that is not
-/// empty, or not there.
+/// Maximum number of pages to find one record in a shard. If the shard has the record, it is in the
+/// first page that is not empty.
 const FIND_PAGES_MAX: usize = 5;
 
-/// Maximum number of consecutive expired iterators: each takes an advance of the clock by 15
-/// minutes between two requests.
+/// Maximum number of consecutive expired iterators. An iterator only expires if the clock advances
+/// by 15 minutes between two requests.
 const EXPIRED_MAX: usize = 8;
 
 /// Where a read of a shard begins.
@@ -49,7 +50,7 @@ const EXPIRED_MAX: usize = 8;
 pub enum Start {
     /// At the oldest record.
     TrimHorizon,
-    /// With the next record that is written; this is the current second of the store.
+    /// With the next record that is written. The value is the store's current second.
     Latest(i64),
     /// At the record with this sequence number.
     At(String),
@@ -57,23 +58,23 @@ pub enum Start {
     Since(i64),
 }
 
-/// The position in a shard.
+/// The position of a reader in a shard.
 #[derive(Debug)]
 pub struct Place {
     start: Start,
-    /// The next page's iterator; `None` if one must be requested.
+    /// The iterator of the next page; `None` if a new one must be requested.
     iterator: Option<String>,
     /// The last record that was read.
     last: Option<String>,
-    /// Whether an iterator was used before.
+    /// Whether the reader has used an iterator before.
     has_begun: bool,
-    /// Whether it restarted at the oldest record, because the first iterator was lost.
+    /// Whether the reader restarted at the oldest record, because its first iterator was lost.
     is_from_horizon: bool,
     is_over: bool,
 }
 
 impl Place {
-    /// Returns a place from which nothing has been read.
+    /// Returns a position from which nothing has been read.
     #[must_use]
     pub fn new(start: Start) -> Self {
         Self {
@@ -96,19 +97,20 @@ impl Place {
         self.is_over
     }
 
-    /// Returns the kind of iterator that continues here, and its sequence number.
+    /// Returns the kind of iterator that continues at this position, and its sequence number.
     fn iterator_kind(&self) -> (ShardIteratorType, Option<String>) {
         match (&self.last, &self.start) {
             (Some(last), _) => (ShardIteratorType::AfterSequenceNumber, Some(last.clone())),
             (None, Start::At(first)) => (ShardIteratorType::AtSequenceNumber, Some(first.clone())),
             (None, Start::Latest(_)) if !self.has_begun => (ShardIteratorType::Latest, None),
             (None, Start::Since(_)) => (ShardIteratorType::AtTimestamp, None),
-            // `LATEST` again would skip records written since the first one.
+            // A second `LATEST` iterator would skip the records that were written since the first
+            // one.
             (None, _) => (ShardIteratorType::TrimHorizon, None),
         }
     }
 
-    /// Returns the moment for an `AT_TIMESTAMP` iterator.
+    /// Returns the time for an `AT_TIMESTAMP` iterator.
     fn timestamp(&self, kind: &ShardIteratorType) -> Option<DateTime> {
         match self.start {
             Start::Since(second) if *kind == ShardIteratorType::AtTimestamp => {
@@ -118,8 +120,8 @@ impl Place {
         }
     }
 
-    /// Returns true if this read wants a record. A record after the newest one is new, whatever its
-    /// time: some stores round times down.
+    /// Returns true if a record belongs to this read. A record after the newest one that was read
+    /// is always new, because some stores round times down.
     fn wants(&self, record: &Record) -> bool {
         match self.start {
             Start::Latest(since) if self.is_from_horizon => {
@@ -130,14 +132,15 @@ impl Place {
     }
 }
 
-/// Why a shard was not read.
+/// The reason why a shard was not read.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The shard, or the records from the place on, were trimmed: older than 24 hours.
+    /// The shard, or its records from the position on, were trimmed because they are older than 24
+    /// hours.
     Trimmed,
-    /// Consecutive iterators were older than 15 minutes.
+    /// Consecutive iterators expired: each was older than 15 minutes.
     Expired,
-    /// Anything else; the message.
+    /// Any other error, as a message.
     Other(String),
 }
 
@@ -173,7 +176,7 @@ where
     format!("{what}: {}", error_text(error))
 }
 
-/// Returns the ARNs of all streams, or of one table's.
+/// Returns the ARNs of the streams of `table`, or of all streams.
 pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
     match (list(client, table).await, table) {
         (Ok(arns), _) => Ok(arns),
@@ -184,7 +187,7 @@ pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, S
     }
 }
 
-/// Lists the tables with a stream, as the end of a message.
+/// Lists the tables with a stream, for the end of a message.
 async fn known_tables(client: &Client) -> String {
     let arns = list(client, None).await.unwrap_or_default();
     let names = arns.iter().filter_map(|arn| arn.split_once(":table/")?.1.split('/').next());
@@ -219,7 +222,7 @@ async fn list(
 pub async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
     let client = endpoint::streams_client(endpoint);
     let mut arns = arns(&client, Some(table)).await?;
-    // A label is a time, so the greatest ARN is the newest stream.
+    // The label in an ARN is a time, so the greatest ARN belongs to the newest stream.
     arns.sort();
     let Some(arn) = arns.pop() else {
         return Err(format!("the table `{table}` has no stream{}", known_tables(&client).await));
@@ -260,8 +263,8 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
 }
 
 impl Stream {
-    /// Returns the next page of a shard with the records as a function gets them; `None` at the end
-    /// of the shard. A page may be empty although more follow.
+    /// Returns the next page of a shard, with its records as a function gets them; `None` at the
+    /// end of the shard. A page may be empty although the next pages have records.
     pub async fn next_page(
         &self,
         shard: &str,
@@ -287,8 +290,8 @@ impl Stream {
             };
             let (mut records, next) = match self.read(iterator).await {
                 Err(Refusal::Expired) => continue,
-                // Some stores reject an old iterator of a complete shard. A new one from the same
-                // place shows whether records are lost.
+                // Some stores reject an old iterator of a shard that is complete. A new iterator
+                // from the same position shows whether records are really trimmed.
                 Err(Refusal::Trimmed) if was_held => continue,
                 read => read?,
             };
@@ -324,14 +327,14 @@ impl Stream {
         Ok((page.records, page.next_iterator))
     }
 
-    /// Returns a record and its shard.
+    /// Finds a record by its sequence number, and returns it with its shard.
     pub async fn find(&self, sequence: &str) -> Option<(String, Record)> {
         for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
-            // A shard that does not have the record rejects its number; the next shard is tried.
+            // A shard without the record rejects its sequence number, so the next shard is tried.
             let mut place = Place::new(Start::At(sequence.to_owned()));
             for _ in 0..FIND_PAGES_MAX {
                 let Ok(Some(records)) = self.next_page(shard, &mut place).await else { break };
-                // A page may be empty although more follow.
+                // A page may be empty although the next pages have records.
                 let Some(first) = records.into_iter().next() else { continue };
                 if first.sequence.as_str() == sequence {
                     return Some((shard.to_owned(), first));

@@ -1,8 +1,8 @@
-//! Reads pages of stream records without converting items to the SDK's values: their JSON is passed
-//! unchanged into Lambda's events, at a fraction of the cost.
+//! Reads pages of stream records without converting items to the SDK's values. Their JSON is passed
+//! unchanged into Lambda's events, which costs a fraction of a conversion.
 //!
-//! Everything else about a request (endpoint, credentials, signature, retries, timeouts, errors) is
-//! the SDK's, which only keeps the body of a successful answer.
+//! The SDK does everything else: endpoint, credentials, signature, retries, timeouts and errors. An
+//! interceptor keeps the body of a successful answer.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use mapping::{Record, SequenceNumber};
 /// One page of a shard.
 #[derive(Debug)]
 pub struct Page {
-    /// In the order of the shard.
+    /// The records, in the order of the shard.
     pub records: Vec<Record>,
     /// `None` when the shard has ended.
     pub next_iterator: Option<String>,
 }
 
-/// Why a page was not read.
+/// The reason why a page was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum PageFailure {
     /// The request failed.
@@ -39,7 +39,7 @@ pub enum PageFailure {
     /// The answer does not have the form of the Streams API.
     #[error(transparent)]
     Unreadable(#[from] PageError),
-    /// The request succeeded without an answer.
+    /// The request succeeded, but its body was not kept.
     #[error("GetRecords answered nothing")]
     Nothing,
 }
@@ -75,7 +75,7 @@ fn region_of(arn: &str) -> &str {
     arn.split(':').nth(3).unwrap_or_default()
 }
 
-/// Keeps the body of an answer, and gives the SDK an output without records.
+/// Keeps the body of a successful answer, and gives the SDK an answer without records to parse.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Option<SdkBody>>>);
 
@@ -90,7 +90,7 @@ impl Intercept for Kept {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // The SDK parses errors.
+        // Error responses are left to the SDK.
         if context.response().status().is_success() {
             config.interceptor_state().store_put(SharedResponseDeserializer::new(self.clone()));
         }
@@ -106,7 +106,8 @@ impl DeserializeResponse for Kept {
     ) -> Result<Output, OrchestratorError<Error>> {
         let body = response.body().try_clone().filter(|_| response.status().is_success());
         let Some(body) = body else {
-            // An attempt failed after one whose answer began and broke off. The SDK retries.
+            // An earlier attempt got an answer that broke off; a later attempt failed. The SDK
+            // retries.
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };

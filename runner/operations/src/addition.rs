@@ -1,7 +1,7 @@
-//! What an error of an addition (`ADD`) means: it was not made, or it may have been made.
+//! Classifies errors of an `ADD` update: the addition was not applied, or it may have been applied.
 //!
-//! `ADD` is not idempotent: if a response is lost, a retry may count twice. So every caller classifies
-//! an error here before a retry, and the SDK's own retries are off.
+//! `ADD` is not idempotent: if a response is lost, a retry may count twice. Therefore the SDK's own
+//! retries are off, and every caller classifies an error here before a retry.
 
 use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -9,18 +9,18 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
 use client::sdk_error::{is_throttle, was_never_sent};
 
-/// The state of an addition after an error.
+/// The state of an `ADD` after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addition {
-    /// Not made: another write to the item was in conflict.
+    /// Not applied: another write to the item was in conflict.
     Contended,
-    /// Not made: the request was throttled.
+    /// Not applied: the request was throttled.
     Throttled,
-    /// Not made: the request was not sent.
+    /// Not applied: the request was not sent.
     Unsent,
-    /// Not made, and a retry would not help.
+    /// Not applied, and a retry would fail too.
     Refused,
-    /// Possibly made.
+    /// Possibly applied.
     Perhaps,
 }
 
@@ -54,7 +54,7 @@ impl Addition {
     }
 }
 
-/// Returns a client configuration without retries.
+/// Returns a client configuration without retries, because a retried `ADD` may count twice.
 pub(crate) fn once() -> Builder {
     Builder::new().retry_config(RetryConfig::disabled())
 }

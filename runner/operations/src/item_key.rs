@@ -1,6 +1,6 @@
 //! Parses an item's key, or attributes, from the command line.
 //!
-//! It does not check that they are the key of a table.
+//! It does not know the table's key.
 
 use model::{AttributeValue, Item, json};
 

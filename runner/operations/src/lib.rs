@@ -1,5 +1,5 @@
-//! The verbs that work on any DynamoDB: migrate, archive, counters, versions, editions, fan-out,
-//! load.
+//! The verbs that work on any DynamoDB endpoint: migrate, archive, counters, versions, editions,
+//! fan-out, load.
 //!
 //! Each module is one verb with its arguments and its report. All access to tables is through the
 //! AWS SDK.

@@ -1,6 +1,6 @@
-//! A store in this process, and an endpoint before it that fails as a test says.
+//! Test support: a store in this process, and a proxy that makes requests fail as a test requires.
 //!
-//! Only tests use it; `tests` shows how.
+//! `tests` contains an example.
 
 #![expect(
     clippy::unwrap_used,

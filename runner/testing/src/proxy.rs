@@ -1,5 +1,5 @@
-//! An endpoint before another one that answers some requests itself, for tests of what goes wrong in
-//! between.
+//! A proxy of an endpoint that answers some requests itself, for tests of failed requests and lost
+//! responses.
 
 use std::io;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-/// What is answered; none if the request goes on.
+/// The proxy's own answer; `None` to forward the request.
 pub type Answer = Option<Response<Full<Bytes>>>;
-/// Makes such an answer.
+/// Creates such an answer.
 pub type Fails = fn() -> Answer;
 
-/// An answer that is an error of DynamoDB.
+/// Returns an answer with an error of DynamoDB.
 pub fn refusal(status: u16, code: &str) -> Answer {
     let body =
         json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "no" });
     answered(status, &body)
 }
 
-/// That a transaction was cancelled, with the codes of its parts.
+/// Returns the answer for a cancelled transaction, with the reason codes of its items.
 pub fn cancelled(codes: &[&str]) -> Answer {
     let reasons: Vec<_> = codes.iter().map(|code| json!({ "Code": code })).collect();
     let body = json!({
@@ -40,11 +40,11 @@ pub fn cancelled(codes: &[&str]) -> Answer {
     answered(400, &body)
 }
 
-/// In place of an answer the connection is closed.
+/// The error with which the proxy closes the connection instead of answering.
 #[derive(Clone)]
 struct HangsUp;
 
-/// That the connection is closed in place of an answer.
+/// Returns the answer that closes the connection.
 pub fn hang_up() -> Answer {
     let mut answer = Response::new(Full::default());
     answer.extensions_mut().insert(HangsUp);
@@ -57,8 +57,8 @@ fn answered(status: u16, body: &serde_json::Value) -> Answer {
     Some(Response::builder().status(status).body(body).unwrap())
 }
 
-/// Serves before a store, and gives the address. `script` sees the operation and the body of each
-/// request. It ends with the test's runtime.
+/// Starts a proxy of a store and returns its address. `script` gets the operation and the body of
+/// each request. The proxy ends with the test's runtime.
 pub async fn before(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
@@ -66,10 +66,10 @@ pub async fn before(
     serve(store, script, |_, body| body).await
 }
 
-/// Serves before a store as one that is not of this project, whose stream records show what `time` makes
-/// of their times, in seconds since 1970. It ends with the test's runtime.
+/// Starts a proxy that looks like a store of another project, and returns its address. `time` converts
+/// the times of stream records, in seconds since 1970. The proxy ends with the test's runtime.
 pub async fn with_record_times(store: &str, time: fn(i64) -> Option<i64>) -> String {
-    // Only a store of this project answers what has no operation.
+    // A request without an operation goes to a path that only this project's store has.
     let script = |operation: &str, _: &str| {
         let answer = operation.is_empty().then(|| answered(404, &json!({}))).flatten();
         async move { answer }.boxed()
@@ -81,7 +81,7 @@ pub async fn with_record_times(store: &str, time: fn(i64) -> Option<i64>) -> Str
     .await
 }
 
-/// A page of records with other times.
+/// Returns a page of records with converted times.
 fn with_times(page: &Bytes, time: fn(i64) -> Option<i64>) -> Bytes {
     let mut page: serde_json::Value = serde_json::from_slice(page).unwrap();
     for record in page["Records"].as_array_mut().into_iter().flatten() {
@@ -94,8 +94,8 @@ fn with_times(page: &Bytes, time: fn(i64) -> Option<i64>) -> Bytes {
     Bytes::from(page.to_string())
 }
 
-/// `script` sees the operation and the body of each request, `rewrite` the operation and the body of the
-/// answer.
+/// Starts a proxy. `script` gets the operation and the body of each request, `rewrite` the operation and
+/// the body of the answer.
 async fn serve(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
@@ -127,7 +127,7 @@ async fn serve(
                     }
                     let (mut head, body) =
                         forwarded(&client, &store, head, body).await.into_parts();
-                    // They are of the body as it was.
+                    // These headers describe the original body.
                     for name in ["content-length", "x-amz-crc32"] {
                         head.headers.remove(name);
                     }
@@ -142,7 +142,8 @@ async fn serve(
     url
 }
 
-/// Takes requests and closes each connection without an answer. It ends with the test's runtime.
+/// Starts an endpoint that closes each connection without an answer, and returns its address. It
+/// ends with the test's runtime.
 pub async fn that_closes() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! A store in this process, for tests of what talks to one.
+//! A store in this process, for tests of its clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use client::endpoint;
 
-/// A store on a folder of its own, for as long as this value lives.
+/// A store in its own temporary folder, which exists as long as this value.
 pub struct TestStore {
-    /// Its endpoint.
+    /// The endpoint.
     pub url: String,
-    /// A client of it.
+    /// A client for the endpoint.
     pub client: Client,
     /// The store itself.
     pub store: Store,
@@ -32,7 +32,7 @@ impl TestStore {
         Self::with_replicas(1).await
     }
 
-    /// Opens a store with so many replicas.
+    /// Opens a store with this number of replicas.
     ///
     /// # Panics
     /// When it cannot be opened.
@@ -53,7 +53,7 @@ impl TestStore {
         Self { client: endpoint::client(&url), url, store, _folder: folder }
     }
 
-    /// Makes a table with a stream and the partition key `p`, a text.
+    /// Creates a table with a stream and the partition key `p`, a string.
     pub async fn table(&self, name: &str) {
         let attribute = AttributeDefinition::builder().attribute_name("p");
         let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
@@ -66,7 +66,7 @@ impl TestStore {
         request.send().await.unwrap();
     }
 
-    /// Makes a table without a stream, with a partition key and a sort key, both texts.
+    /// Creates a table without a stream, with a partition key and a sort key, both strings.
     pub async fn table_of(&self, name: &str, partition: &str, sort: &str) {
         let mut request = self.client.create_table().table_name(name);
         for (key, key_type) in [(partition, KeyType::Hash), (sort, KeyType::Range)] {

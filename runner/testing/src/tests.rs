@@ -1,4 +1,4 @@
-//! What a test with a store in its own process looks like: TTL by the store's clock.
+//! An example of a test with a store in its own process: TTL by the store's clock.
 
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
 

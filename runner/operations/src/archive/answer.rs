@@ -1,6 +1,6 @@
 //! Formats the answers of the function `archive-maintenance` for `weir archive`.
 //!
-//! It passes their content through, and only recognises an erasure.
+//! It does not change their values; only an erasure's answer gets the store's time.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! One value of an archive row: read from an Arrow column, written as JSON, compared exactly.
 //!
-//! It does not know which rows are read. No number is converted to a binary fraction.
+//! Numbers keep all digits: none is converted to a floating-point value.
 
 use std::fmt::{self, Write as _};
 
@@ -73,7 +73,7 @@ impl fmt::Display for CellType {
     }
 }
 
-/// One value.
+/// One value of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     /// NULL.
@@ -99,7 +99,8 @@ pub(super) enum Cell {
     Texts(Vec<String>),
 }
 
-/// A row: names and values in the order of the part.
+/// A row: pairs of column name and value, in the order of the part (an object or file of the
+/// archive).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(Vec<(String, Cell)>);
 
@@ -125,7 +126,7 @@ pub(super) fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Returns the value at an index, which must be below the column's length.
+/// Returns the value at the index `at`, which must be below the column's length.
 fn cell_of(cell_type: CellType, array: &dyn Array, at: usize) -> Cell {
     if array.is_null(at) {
         return Cell::Null;

@@ -1,6 +1,6 @@
 //! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table.
 //!
-//! This module reads both; `completeness` compares them.
+//! This module reads the stream and the archive; `completeness` compares them.
 
 use std::collections::BTreeSet;
 
@@ -23,15 +23,16 @@ use client::running::Look;
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
 /// for DynamoDB Streams".
 const RETENTION_MS: i64 = 24 * 3600 * 1000;
-/// Seconds in which the `weir up` on this machine should have archived a delete.
+/// Seconds within which a `weir up` on this machine should have archived a delete.
 const GRACE: u32 = 30;
-/// The same on AWS, where a batch is gathered for up to 300 seconds, and retries take time.
+/// The same limit on AWS, where a batch is gathered for up to 300 seconds and retries take time.
 const GRACE_ON_AWS: u32 = 360;
-/// Margin before the end of the retention, because records may be trimmed while they are read.
+/// Deletes this close to the end of the retention are not compared, because their records may be
+/// trimmed while they are read.
 const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
-/// Returns the tables to compare: the named one, or else those that have parts and those that the
-/// running `weir up` archives, which may have no part yet.
+/// Returns the tables to compare: the named one, or all. All are the tables that have parts, and
+/// the tables that the running `weir up` archives, which may have no part yet.
 async fn tables_to_check(
     found: &Found,
     table: Option<String>,
@@ -59,14 +60,14 @@ async fn tables_to_check(
     }
 }
 
-/// Returns the names of the archives that have parts of a table at this place.
+/// Returns the names of the archives at this place that have parts of a table.
 async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
     let Found::Archive(source) = found else { return Ok(BTreeSet::new()) };
     let parts = source.parts(Some(table), None).await?;
     Ok(parts.iter().filter_map(|part| source.archive_of(part)).collect())
 }
 
-/// Compares, and writes a line for each table.
+/// Compares each table, and writes a line for it.
 ///
 /// # Errors
 /// When the stream or the archive cannot be read.
@@ -95,7 +96,8 @@ pub(super) async fn check(
         // as missing.
         let deletes = match deletes::read(&client, known).await {
             Ok(deletes) => deletes,
-            // An archive outlives its table; the other tables are still checked.
+            // An archive outlives its table. A missing table is skipped, and the others are still
+            // checked.
             Err(reason) if !is_named && is_gone(&dynamodb, &table).await => {
                 let line = json!({ "table": table, "checked": false, "reason": reason });
                 output.line(&line.to_string())?;

@@ -1,7 +1,7 @@
 //! Compares the TTL deletes in a table's streams with the rows of the archive.
 //!
-//! A stream keeps 24 hours; older rows cannot be checked and are not counted. Pure: `deletes` reads
-//! the stream.
+//! A stream keeps its records for 24 hours; older rows cannot be checked and are not counted. This
+//! module does no I/O: `deletes` reads the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Maximum number of event ids of each kind in a report.
 const EXAMPLES_MAX: usize = 10;
 
-/// What the streams of a table have.
+/// The TTL deletes in the streams of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Deletes {
     /// The streams that were read, by ARN.
@@ -18,18 +18,19 @@ pub(super) struct Deletes {
     /// Time of each TTL delete in milliseconds since 1970, by event id.
     pub(super) deletes: BTreeMap<String, i64>,
     /// Number of TTL deletes of items that were restored from the compared archive and not changed
-    /// since. The archive has their earlier rows, or those were erased; it gets no second ones.
+    /// since. The archive has no row for such a delete, because it has, or had before an erasure,
+    /// the item's earlier row.
     pub(super) restored: usize,
 }
 
-/// The compared members of an archive row.
+/// The values of an archive row that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Archived {
     /// The event id.
     pub(super) event_id: String,
     /// The stream.
     pub(super) stream_arn: String,
-    /// When, in milliseconds since 1970.
+    /// Time of the delete, in milliseconds since 1970.
     pub(super) deleted_at: i64,
     /// Whether TTL deleted the item; other deletes in the stream are not compared.
     pub(super) is_ttl: bool,
@@ -37,15 +38,16 @@ pub(super) struct Archived {
     pub(super) is_compacted: bool,
 }
 
-/// The compared times, in milliseconds since 1970.
+/// The time range of the comparison, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// Start (inclusive): the stream certainly still has the records from here on.
+    /// Start (inclusive). The stream certainly still has the records from here on.
     pub(super) from: i64,
-    /// End (exclusive) of the time whose deletes should be archived by now.
+    /// End (exclusive). Deletes before it should be archived by now.
     pub(super) to: i64,
-    /// A delete from `to` to here (exclusive) may not be archived yet. A later one counts as
-    /// missing: the clock was set back, so its age is unknown.
+    /// End (exclusive) of the grace period: a delete from `to` on may not be archived yet. A later
+    /// delete has a time in the future, because the clock was set back; its age is unknown, so it
+    /// counts as missing.
     pub(super) end: i64,
 }
 
@@ -62,10 +64,10 @@ pub(super) struct Comparison {
     duplicates: Vec<String>,
 }
 
-/// Compares. Rows outside the window, of streams that were not read, or of other deletes than TTL's
-/// count as duplicates only. Erased rows do not count as missing. A row may be in a part and in a
-/// compacted object at the same time: while a compaction runs, and after one that died until the
-/// next run.
+/// Compares the deletes with the rows. Rows outside the window, of streams that were not read, or
+/// of deletes other than TTL's are only checked for duplicates. Erased rows do not count as
+/// missing. A row that is once in a part and once in a compacted object is no duplicate: compaction
+/// writes the object before it removes the parts, and may die in between.
 pub(super) fn compare(
     deletes: &Deletes,
     rows: impl IntoIterator<Item = Archived>,
@@ -73,7 +75,7 @@ pub(super) fn compare(
     window: Window,
 ) -> Comparison {
     let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
-    // Whether an event was seen in a part, and in a compacted object.
+    // Whether an event was seen in a plain part, and whether in a compacted object.
     let mut seen: BTreeMap<String, [bool; 2]> = BTreeMap::new();
     for row in rows {
         let [in_part, compacted] = seen.entry(row.event_id.clone()).or_default();
@@ -108,7 +110,7 @@ pub(super) fn compare(
 }
 
 impl Comparison {
-    /// Returns true if the archive has every delete exactly once.
+    /// Returns true if the archive has every delete, and each only once.
     pub(super) fn is_equal(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty() && self.duplicates.is_empty()
     }

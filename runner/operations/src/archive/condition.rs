@@ -14,11 +14,11 @@ use super::is_day;
 use super::schema::Union;
 use super::source::{Part, Source};
 
-/// The partition column of engine tables: the UTC day in the names of parts. No column of a part
-/// has this name.
+/// The partition column of engine tables. It is the UTC day in the names of parts, and no part has
+/// such a column.
 pub(super) const DAY: &str = "dt";
 
-/// Longer operators first, so that `<=` is not read as `<`.
+/// Longer operators come first, so that `<=` is not read as `<`.
 const COMPARATORS: [(&str, Comparator); 6] = [
     ("!=", Comparator::NotEqual),
     ("<=", Comparator::AtMost),
@@ -44,7 +44,7 @@ enum Literal {
     Number(Number),
     Boolean(bool),
     Time(i64),
-    /// Compared with a part's day, not with rows.
+    /// A day, which is compared with a part's day instead of rows.
     Day(String),
 }
 
@@ -63,14 +63,14 @@ struct Comparison {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     column: String,
-    /// The attribute's path, if the column belongs to the table.
+    /// The attribute's path, if the column holds an attribute of the table.
     path: Option<String>,
     comparator: Comparator,
     literal: Literal,
 }
 
 impl Comparison {
-    /// Parses `COLUMN OPERATOR VALUE`; spaces around the operator and quotes around the value are
+    /// Parses `COLUMN OPERATOR VALUE`. Spaces around the operator and quotes around the value are
     /// optional.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Comparison {
 }
 
 impl Condition {
-    /// Returns true if parts of a day may have matching rows.
+    /// Returns true if the parts of a day may have matching rows.
     pub(super) fn takes_day(&self, date: &str) -> bool {
         match &self.literal {
             Literal::Day(day) => self.comparator.takes(date.cmp(day.as_str())),
@@ -172,11 +172,11 @@ impl Condition {
         Ok(ordering.is_some_and(|ordering| self.comparator.takes(ordering)))
     }
 
-    /// Returns true if the value that does not fit the column matches. A value of another type is
-    /// unequal, and neither less nor greater, as in DynamoDB.
+    /// Compares the item's original value, which does not fit the column, and returns true if it
+    /// matches. A value of another type is unequal, and neither less nor greater, as in DynamoDB.
     fn holds_in_item(&self, row: &Row) -> Result<bool, String> {
         let Cell::Texts(coercions) = row.get("_coercions") else { return Ok(false) };
-        // Most rows have no coercion, so their items need not be parsed.
+        // Most rows have no such value, so their items need not be parsed.
         if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }
@@ -237,7 +237,7 @@ pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool, St
 }
 
 impl Comparator {
-    /// Returns true if a value that compares so with the literal matches.
+    /// Returns true if this operator matches a value that compares as `ordering` with the literal.
     fn takes(self, ordering: Ordering) -> bool {
         match self {
             Self::Equal => ordering == Ordering::Equal,
@@ -250,7 +250,7 @@ impl Comparator {
     }
 }
 
-/// Returns the value without the single or double quotes around it.
+/// Removes single or double quotes around a value.
 fn unquoted(value: &str) -> &str {
     ['\'', '"']
         .iter()

@@ -1,8 +1,8 @@
 //! `weir archive ddl`: writes the table and views for a query engine, from the schemas of the
 //! parts.
 //!
-//! A column whose type differs between parts is left out; a note says where, and `_item` has its
-//! values. This module only writes text.
+//! A column whose type differs between parts is left out. A note in the DDL lists the differing
+//! parts; the values are still in `_item`. This module only writes text.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ pub(super) struct Target<'a> {
     pub(super) location: &'a str,
     /// The first day with a part.
     pub(super) first_date: &'a str,
-    /// The columns of the key; without them there is no view of the latest versions.
+    /// The columns of the key; if empty, the DDL has no view of the latest versions.
     pub(super) key_columns: &'a [String],
 }
 
@@ -65,8 +65,8 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     Ok(out)
 }
 
-/// Checks that no other table of the archive has the same name in the engine. A table whose name
-/// needs no change keeps it.
+/// Checks that no other table of the archive gets the same name in the engine. If one of two such
+/// tables has a name that is valid unchanged, that one keeps it.
 ///
 /// # Errors
 /// When another table has the name.
@@ -82,8 +82,8 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
     ))
 }
 
-/// Returns the name of the table in the engine: lower case, with `_` for characters that need
-/// quotes, including a leading digit or `_`.
+/// Returns the table's name in the engine: in lower case, with `_` for characters that need quotes.
+/// A name that would begin with a digit or `_` begins with a letter instead.
 fn relation(table: &str) -> String {
     let name = table.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let letter = match name.chars().next() {
@@ -98,7 +98,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Escapes a path for DuckDB: special characters of its patterns are put in brackets.
+/// Escapes a path for DuckDB by putting special characters of its patterns in brackets.
 pub(super) fn as_glob(path: &str) -> String {
     let mut glob = String::new();
     for character in path.chars() {
@@ -110,8 +110,8 @@ pub(super) fn as_glob(path: &str) -> String {
     glob
 }
 
-/// Returns a name for a column that the view adds: the wanted one, with a number if the table has
-/// such a column. Engines compare names without regard to case.
+/// Returns the name of a column that a view adds: `wanted`, with a number if the table has such a
+/// column. Engines compare names without regard to case.
 fn own_column(wanted: &str, union: &Union) -> String {
     let is_free =
         |name: &String| !union.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
@@ -124,7 +124,7 @@ fn columns_sql(columns: &[&UnionColumn]) -> String {
     names.join(", ")
 }
 
-/// Returns the table properties for partition projection, so that no crawler is needed. Source:
+/// Returns the table properties for partition projection, with which no crawler is needed. Source:
 /// Athena user guide, "Partition projection".
 fn projection(target: &Target<'_>) -> [(&'static str, String); 7] {
     [
@@ -179,12 +179,11 @@ fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union
     });
 }
 
-/// Returns two views. The first has each event once; an event has one day, so an engine reads only
-/// the days of a query. The second has the last version of each key.
+/// Returns two views. The first has each event once; it compares events per day, so an engine reads
+/// only the days of a query. The second has the last version of each key.
 ///
-/// A key that does not fit its column is NULL there, so keys are also compared by their value in
-/// `_item`; likewise if the key's column is not among `columns` because its type differs between
-/// parts.
+/// Keys are also compared by their value in `_item`. The key's column is not enough: it is NULL if
+/// the value does not fit, and it is absent from `columns` if its type differs between parts.
 fn views(
     out: &mut String,
     target: &Target<'_>,
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Otherwise the view would compare the table's column with 1.
+    /// Without another name, the view would compare the table's column with 1.
     #[test]
     fn the_views_own_columns_have_names_that_the_table_has_not() {
         let of = |names: &[&str]| Union {

@@ -1,8 +1,8 @@
 //! Reads the TTL deletes in the streams of a table, over the Streams API.
 //!
-//! Every shard is read from its oldest record to its current end. An open shard does not mark its
-//! end: it also has empty pages between records. A closed one ends with a page without a next
-//! iterator.
+//! Every shard is read from its oldest record to its current end. A closed shard ends with a page
+//! without a next iterator. An open shard does not show its end, because empty pages also occur
+//! between records.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,29 +18,30 @@ use super::completeness::Deletes;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum number of TTL deletes in memory: some 500 MB.
+/// Maximum number of TTL deletes in memory, which take about 500 MB.
 const DELETES_MAX: usize = 5_000_000;
-/// Number of consecutive empty pages after which an open shard counts as read. On AWS each covers a
-/// part of the shard that may have no record, so a few of them mean little.
+/// Number of consecutive empty pages after which an open shard counts as read. On AWS, a page
+/// covers a section of the shard that may have no record, so a few empty pages do not show the end.
 const EMPTY_PAGES_MAX: usize = 50;
 /// How long a closed shard may give empty pages before the read fails.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
-/// Maximum number of restarts of a shard's read. Each follows a trim of its oldest records
-/// meanwhile, which takes an advance of the clock.
+/// Maximum number of attempts to read a shard. An attempt fails if the clock is advanced during it,
+/// so that the shard's oldest records are trimmed.
 const READINGS_MAX: usize = 3;
 
-/// Which deleted items get no new row in the archive.
+/// The deleted items that get no new row in the archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
     /// The table.
     pub(super) table: &'k str,
-    /// The names of the compared archives, as marks have them; more than one if prefixes overlap.
+    /// The names of the compared archives, as the marks of restored items contain them. There are
+    /// several if prefixes overlap.
     pub(super) archives: &'k BTreeSet<String>,
 }
 
 impl Known<'_> {
-    /// Decides like the function `archive`: an item needs a row unless its mark names one of these
-    /// archives.
+    /// Returns true if an item needs no row because its mark names one of these archives. The
+    /// function `archive` decides in the same way.
     fn has(self, item: &Item, keys: &Item) -> bool {
         let is_key = |name: &str| keys.contains_key(name);
         let mut archives = self.archives.iter();
@@ -70,7 +71,8 @@ pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes, S
     Ok(found)
 }
 
-/// Reads a shard. Trimmed records are older than the compared time, so they do not matter.
+/// Reads a shard. Its trimmed records do not matter, because they are older than the compared time
+/// range.
 async fn read_shard(
     stream: &Stream,
     (known, shard): (Known<'_>, &Shard),
@@ -121,7 +123,7 @@ fn note(
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<(), String> {
-    // Few records have a user identity; the others need not be decoded.
+    // Few records have a user identity, and only those need to be decoded.
     if !record.json().contains("\"userIdentity\"") {
         return Ok(());
     }
@@ -131,7 +133,7 @@ fn note(
     }
     let is_key = |name: &str| record.keys.contains_key(name);
     if record.old_image.as_ref().is_some_and(|item| is_bare_tombstone_of(item, is_key)) {
-        // It gets no row, and the archive had no earlier one.
+        // The item needs no row, and the archive had no earlier one.
         return Ok(());
     }
     if record.old_image.as_ref().is_some_and(|item| known.has(item, &record.keys)) {
@@ -165,8 +167,8 @@ mod tests {
     const ARN: &str =
         "arn:aws:dynamodb:eu-west-1:000000000000:table/films/stream/2026-11-21T00:00:00.000";
 
-    /// Returns the page at a position of a shard: one has a TTL delete, the others are empty. A
-    /// shard that ends has three more pages.
+    /// Returns the page at a position of a shard: the page `delete_at` has a TTL delete, the others
+    /// are empty. A shard that ends has three more pages.
     fn page(place: usize, delete_at: usize, ends: bool) -> Value {
         let delete = json!({
             "awsRegion": "eu-west-1",
@@ -191,7 +193,7 @@ mod tests {
         page
     }
 
-    /// Returns a client of a stream with one such shard, whose iterators are positions.
+    /// Returns a client for a stream with one such shard, whose iterators are positions.
     async fn serve(delete_at: usize, ends: bool) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,7 +1,7 @@
 //! `weir archive ls`: lists tables and days with parts, rows, bytes, and the first and last delete.
 //!
-//! It reads footers only; the times are column statistics. Unreadable parts are counted and named,
-//! and the others are listed.
+//! It reads only the footers of parts; the times come from column statistics. Unreadable parts are
+//! reported, and the others are listed.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,11 @@ use super::reading::{LOOKS_MAX, READS_AT_ONCE};
 use super::source::{Part, Source};
 use client::output::{Output as Format, counted, say};
 
-/// Maximum number of unreadable parts that are named; more suggest that the store is at fault.
+/// Maximum number of unreadable parts that are named. More of them suggest that the store is at
+/// fault.
 const DAMAGED_MAX: usize = 100;
 
-/// One day of one table.
+/// The totals of one day of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Day {
     parts: u64,
@@ -42,7 +43,7 @@ impl Day {
                 .iter()
                 .find(|column| column.column_path().string() == "_deleted_at");
             if let Some(Statistics::Int64(times)) = column.and_then(|column| column.statistics()) {
-                // `None` until a part has a time.
+                // The time is `None` as long as no part of the day has one.
                 let first = [self.first, times.min_opt().copied()];
                 self.first = first.into_iter().flatten().min();
                 self.last = self.last.max(times.max_opt().copied());
@@ -74,12 +75,12 @@ impl Day {
 #[derive(Debug, Default)]
 struct Listing {
     days: BTreeMap<(String, String), Day>,
-    /// The unreadable parts with their reasons, up to one more than are named.
+    /// The unreadable parts with their reasons: at most one more than the message names.
     damaged: Vec<(Part, String)>,
 }
 
 impl Listing {
-    /// Reads the footers of parts, and stops when too many cannot be read.
+    /// Reads the footers of parts. It stops after too many unreadable ones.
     async fn read(source: &Source, parts: &[Part]) -> Self {
         let mut listing = Self::default();
         let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
@@ -140,10 +141,11 @@ impl Listing {
     }
 }
 
-/// Lists parts, and lists again if an unreadable part is missing from the next list or differs
-/// there: compaction moved its rows. Other changes are ignored.
+/// Lists parts. It lists again if an unreadable part is missing from a new listing or differs
+/// there, because compaction has moved its rows. Other changes are ignored.
+///
 /// # Errors
-/// Parts that cannot be listed.
+/// When parts cannot be listed.
 async fn look(
     source: &Source,
     list: impl AsyncFn() -> Result<Vec<Part>, String>,
@@ -153,7 +155,7 @@ async fn look(
         if listing.damaged.is_empty() {
             break;
         }
-        // If the store stops answering, the result so far is reported.
+        // If the store stops answering, the result so far is returned.
         let Ok(now) = list().await else { break };
         if listing.damaged.iter().all(|(part, _)| now.contains(part)) {
             break;
@@ -163,7 +165,7 @@ async fn look(
     Ok(listing)
 }
 
-/// Writes the list, even if parts are damaged.
+/// Writes the list, even if some parts cannot be read.
 ///
 /// # Errors
 /// When parts cannot be listed, or, after the list of the others, when some cannot be read.
@@ -211,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Each list adds a part, or the second lacks a damaged one.
+    /// Each listing has a new part, or the second one lacks a damaged part.
     #[tokio::test]
     async fn only_a_damaged_part_that_is_missing_is_listed_again() {
         for (is_removed, lists_made, damaged) in [(false, 2, 1), (true, 2, 0)] {

@@ -4,9 +4,9 @@
 //! erasure, the command counts the selected rows, so that a wrong key is found before a receipt is
 //! written.
 //!
-//! An erasure with a name is sent even if no row is left. One that died after its last row has no
-//! receipt, and a versioned bucket still keeps the rows. An erasure without a name gets one that is
-//! derived from the rows, so that it can be resumed too.
+//! An erasure with a name is sent even if no row is left, because an earlier call may have died
+//! after its last row. Such an erasure has no receipt, and a versioned bucket still keeps the rows.
+//! An erasure without a name gets one that is derived from the rows, so that it can be resumed too.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -80,7 +80,7 @@ pub(super) struct EraseArguments {
     yes: bool,
 }
 
-/// The rows of an erasure.
+/// The rows that an erasure selects.
 #[derive(Debug)]
 struct Subject {
     equals: Item,
@@ -95,7 +95,7 @@ struct Meant {
 }
 
 impl CompactArguments {
-    /// Refuses what the function would refuse, in terms of the flags.
+    /// Refuses what the function would refuse, with the name of the flag in the message.
     ///
     /// # Errors
     /// When a part of this age may still be written to.
@@ -126,7 +126,7 @@ impl EraseArguments {
     /// Validates the flags that select rows.
     ///
     /// # Errors
-    /// Names the flag and what to write.
+    /// When a flag is missing or wrong; the message says what to write.
     pub(super) fn check(&self) -> Result<(), String> {
         self.subject().map(drop)
     }
@@ -151,8 +151,8 @@ impl EraseArguments {
         Ok(json!({ "erase": erase }))
     }
 
-    /// Returns the name of the erasure: the given one, or one derived from the rows. A receipt
-    /// contains no key, so the name must not contain one.
+    /// Returns the name of the erasure: the given one, or a hash of the selected rows. A receipt
+    /// must contain no key, so the name must not contain one either.
     fn called(&self) -> Result<String, String> {
         if let Some(name) = &self.name {
             return Ok(name.clone());
@@ -221,8 +221,9 @@ impl EraseArguments {
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Returns the message for no matching row. An earlier call may have died after its last row,
-    /// and the bucket may keep the rows; only the function can tell.
+    /// Returns the message that no row matches. It advises how to check an earlier call that may
+    /// have died after its last row, because only the function can tell whether the bucket keeps
+    /// the rows.
     fn none_is_meant(&self) -> Result<String, String> {
         let none = format!("no row {}; nothing was erased", self.words());
         if self.dry_run {
@@ -268,7 +269,8 @@ impl Subject {
                         .map_err(|error| failed(format!("`_item`: {error}")))?;
                     if self.is_met_by(&item) {
                         holds = true;
-                        // Counted by event id: during a compaction a row may be in two objects.
+                        // Events are counted by id, because a row may be in two objects during a
+                        // compaction.
                         events.insert(row.text("_event_id").to_owned());
                     }
                 }
@@ -284,7 +286,7 @@ impl Subject {
     }
 }
 
-/// Invokes a compaction in the running system. Incomplete work sets exit code 3.
+/// Invokes a compaction in the running system. The exit code is 3 if work is left.
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
@@ -300,7 +302,7 @@ pub(super) async fn compact(
     Ok(Exit::Differences)
 }
 
-/// Describes what a compaction left undone; `None` if nothing.
+/// Describes what a compaction has left undone; `None` if it is complete.
 fn left_by(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let report = answer.get("compacted")?;
@@ -377,14 +379,14 @@ pub(super) async fn erase(
     Ok(Exit::Differences)
 }
 
-/// Returns true if the receipt lists an erased row, of this call or of an earlier one with its
-/// name.
+/// Returns true if the receipt lists an erased row, of this call or of an earlier call with the
+/// same name.
 fn has_erased(answer: &str) -> bool {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
 }
 
-/// Returns the number of erased rows of an answer. Answers of older versions list event ids
+/// Returns the number of erased rows in a receipt. Receipts of older versions list event ids
 /// instead, and a purge may read them much later.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
@@ -421,7 +423,7 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let invoked = invoke(&running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
-        // The function cannot read the store's clock, so its times are by its machine's clock.
+        // The function cannot read the store's clock, so its times are those of its machine.
         let advanced = endpoint::advanced(&running.dynamodb).await;
         return Ok(advanced.map_or(body.clone(), |advanced| with_store_time(&body, advanced.now)));
     }
@@ -455,7 +457,7 @@ mod tests {
         for (title, name, yes, dry_run, expected) in [
             ("Nobody", None, true, false, Some(Exit::Differences)),
             ("Nobody", Some("n"), false, true, Some(Exit::Differences)),
-            // Nothing is running here.
+            // No `weir up` is running here.
             ("Nobody", Some("n"), true, false, None),
             ("Rush", None, true, false, None),
             ("Rush", Some("n"), false, true, Some(Exit::Done)),
@@ -464,7 +466,7 @@ mod tests {
         }
     }
 
-    /// The same rows have the same name, however they are written.
+    /// Different texts that select the same rows give the same name.
     #[test]
     fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
         let called = |equals: &str, begins_with: Option<&str>| {

@@ -118,7 +118,7 @@ enum ArchiveVerb {
     Erase(EraseArguments),
 }
 
-/// Runs the verb. Data goes to `writer`; `format` is the format of lists, rows are always NDJSON.
+/// Runs a verb. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
 ///
 /// # Errors
 /// What cannot be read, and what to do about it.
@@ -188,7 +188,7 @@ async fn carry_out(
             output.line(&text.await?)?;
         }
         ArchiveVerb::Restore(arguments) => return restored(source, &arguments, output).await,
-        // Handled by `run`: these verbs need no existing archive.
+        // `run` has handled these verbs, which need no existing archive.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
     }
     Ok(Exit::Done)
@@ -221,8 +221,8 @@ fn of_day(parts: Vec<Part>, day: &str) -> Result<Vec<Part>, String> {
     Ok(kept_days(parts, &format!("of {day}"), |date| date == day))
 }
 
-/// Returns the parts of the days that match all conditions on `dt`, the partition column of the
-/// DDL's tables; files have no such column.
+/// Returns the parts of the days that match all conditions on `dt`. This is the partition column of
+/// the DDL's tables, and no column of the files.
 fn of_days(parts: Vec<Part>, conditions: &[Condition]) -> Vec<Part> {
     kept_days(parts, "of such days", |date| conditions.iter().all(|known| known.takes_day(date)))
 }
@@ -267,7 +267,8 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
     Ok(all.into_iter().filter(|part| part.table == wanted).collect())
 }
 
-/// Returns the parts of a table, and conditions read against the columns that they have.
+/// Returns the selected parts of a table, and conditions that are typed by the columns of these
+/// parts.
 async fn selected(
     source: &Source,
     table: Option<&str>,
@@ -313,7 +314,7 @@ async fn write_ddl(
     ddl::text(engine, &target, &union)
 }
 
-/// Returns the part of a part's address before `table=`; with --folder it may be deeper than that
+/// Returns a part's address up to `table=`. With --folder this may be a subfolder of the given
 /// folder.
 fn table_root(source: &Source, part: &Part, location: String) -> String {
     let marker = format!("/table={}/", part.table);
@@ -325,8 +326,8 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
     }
 }
 
-/// Returns the store that an archive is compared with or restored into. A store on this machine has
-/// other tables than those whose archive is on AWS, so it has to be named.
+/// Returns the store with which an archive is compared, or into which it is restored. For an
+/// archive on AWS the store must be named, because a store on this machine has other tables.
 ///
 /// # Errors
 /// When no store is known, or it has to be named.
@@ -340,13 +341,14 @@ fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
     Ok(url)
 }
 
-/// Returns the key of a table, if a known store has the table and the archive may belong to it.
+/// Returns the key of a table, if a known store has the table and the archive may belong to that
+/// store.
 async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::KeyAttributeType)>> {
     let url = store_for(source.is_on_aws(), None).ok()?;
     client::table_description::key_attributes(&endpoint::client(&url), table).await.ok()
 }
 
-/// Returns the columns of the key attributes, if such a store has the table; none otherwise.
+/// Returns the columns of the table's key attributes; none if no such store has the table.
 async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
     let Ok(url) = store_for(source.is_on_aws(), None) else {
         return Vec::new();
@@ -362,6 +364,6 @@ async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<S
         union.columns.iter().find(of_path).map(|column| column.name.clone())
     });
     let columns: Vec<String> = columns.collect();
-    // Half a key would make one version of many items.
+    // With only half of the key, the view would show one version for many items.
     if columns.len() == description.key_schema().len() { columns } else { Vec::new() }
 }

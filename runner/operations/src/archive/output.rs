@@ -1,6 +1,6 @@
 //! Writes lines of data until the reader closes the pipe.
 //!
-//! `weir archive get … | head` is not an error: a reader that closes the pipe has what it wanted.
+//! A closed pipe, as after `weir archive get … | head`, is not an error.
 
 use std::io::{ErrorKind, Write};
 

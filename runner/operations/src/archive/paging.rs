@@ -1,10 +1,9 @@
 //! Lists the objects of an archive, page by page, while compaction changes them.
 //!
-//! Compaction creates an object before it removes the parts whose rows it has, and names of
-//! compacted objects sort before the parts of their day. So a listing that continues within a day
-//! could miss both a new object and the removed parts. Therefore the compacted objects of each day
-//! in which a page ended are listed again. A single page is consistent. This module does not read
-//! objects.
+//! Compaction creates an object, then removes the parts whose rows the object contains. Names of
+//! compacted objects sort before the parts of their day. A listing that continues within a day
+//! could therefore miss both the new object and the removed parts. To avoid this, the compacted
+//! objects of each day in which a page ended are listed again. A single page is consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +22,8 @@ pub(super) struct ObjectPage {
     pub(super) next: Option<String>,
 }
 
-/// Returns the objects with a prefix and their sizes. `ask` returns a page, or `None` if the bucket
-/// does not exist.
+/// Returns the objects with a prefix and their sizes. `ask` returns one page, or `None` if the
+/// bucket does not exist.
 ///
 /// # Errors
 /// When `ask` fails, or the listing does not end.
@@ -44,7 +43,7 @@ pub(super) async fn objects(
 #[derive(Default)]
 struct Listing {
     objects: BTreeMap<String, u64>,
-    /// Folders in which a page ended, except the last page.
+    /// The folders within which a page ended, so that the next page continues there.
     broken: BTreeSet<String>,
 }
 
@@ -73,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns two objects per page; the token is the last name of a page.
+    /// Returns a page of two objects. The token is the last name of the previous page.
     fn page(objects: &BTreeSet<String>, prefix: &str, token: Option<String>) -> ObjectPage {
         let after = token.unwrap_or_default();
         let found = objects.iter().filter(|name| name.starts_with(prefix) && **name > after);
@@ -84,8 +83,8 @@ mod tests {
         ObjectPage { objects: found, next }
     }
 
-    /// An hour of the previous day is compacted after a page. Its rows are in the listed objects
-    /// all the same.
+    /// An hour of the previous day is compacted after a page was listed. The listing still has its
+    /// rows.
     #[tokio::test]
     async fn an_hour_that_is_compacted_between_two_pages_is_listed() {
         let name = |file: &str| format!("a/table=t/{file}.parquet");
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(objects("a/", async |_: &str, _| Ok(None)).await, Ok(None));
     }
 
-    /// An empty page need not be the last.
+    /// An empty page need not be the last one.
     #[tokio::test]
     async fn an_empty_page_does_not_end_a_listing() {
         let ask = async |_: &str, token: Option<String>| {

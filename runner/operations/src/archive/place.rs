@@ -1,6 +1,6 @@
 //! Finds the archive of a command from its flags, the environment, or the `weir up` of this folder.
 //!
-//! Of the archive it only checks which buckets have one.
+//! It lists buckets to find the one that has an archive, and reads nothing else of the archive.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use client::output::say;
 use client::running::{Look, Running};
 use client::sdk_error::error_text;
 
-/// The S3 endpoint for every AWS SDK and for `weir`.
+/// The environment variable with the S3 endpoint, which every AWS SDK and `weir` read.
 const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
-/// The bucket of the archive, also for the function `archive`.
+/// The environment variable with the archive's bucket, which the function `archive` also reads.
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
 const ON_AWS: &str = "on AWS invoke `archive-maintenance` (docs/archive.md)";
 
@@ -73,7 +73,7 @@ impl PlaceArguments {
     /// Returns the running `weir up`, if no flag or variable names another archive than its own.
     ///
     /// # Errors
-    /// When one does, or nothing is running.
+    /// When a flag or variable does, or nothing is running.
     pub(super) fn running(&self) -> Result<Running, String> {
         let what = "only a function of the running `weir up` changes the archive";
         if self.folder.is_some() || self.s3_endpoint.is_some() {
@@ -88,8 +88,8 @@ impl PlaceArguments {
         }
     }
 
-    /// Checks that the named archive is the one that the function changes; otherwise the command
-    /// would count other rows than the function erases.
+    /// Checks that the named archive is the one that the function changes. If they differ, the
+    /// command would count other rows than the function erases.
     fn is_maintained_by(&self, running: &Running) -> Result<(), String> {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
@@ -121,7 +121,7 @@ impl PlaceArguments {
         self.at(&running.s3, bucket, Some(&running)).await
     }
 
-    /// Returns the endpoint, and the `weir up` to which it belongs.
+    /// Returns the endpoint, and the `weir up` that serves it, if any.
     fn endpoint(&self) -> Result<(String, Option<Running>), String> {
         let look = Look::here();
         let running = match &look {
@@ -174,7 +174,8 @@ impl PlaceArguments {
         let client = endpoint::s3_client(url);
         let bucket = match bucket {
             Some(bucket) => bucket,
-            // An account may see buckets of others and of other regions.
+            // An account may see buckets of other accounts and regions, so on AWS the bucket must
+            // be named.
             None if endpoint::is_on_aws(url) => {
                 return Err(format!(
                     "no bucket is named: on AWS buckets are not searched for an archive; use --bucket or {BUCKET_VARIABLE}"
@@ -199,15 +200,15 @@ impl PlaceArguments {
     }
 }
 
-/// Returns the bucket of a virtual-hosted URL on AWS, if it is one.
+/// Returns the bucket of a virtual-hosted URL on AWS; `None` for other URLs.
 fn named_for_bucket(url: &str) -> Option<&str> {
     let host = url.strip_prefix("https://").filter(|_| endpoint::is_on_aws(url))?;
     let (bucket, _) = host.split_once(".s3.")?;
-    // The endpoint of a private network begins with its own name.
+    // In a VPC endpoint's host name, the first label belongs to the endpoint and is not a bucket.
     (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)
 }
 
-/// Returns the only bucket with tables under the prefix, if one has them.
+/// Returns the only bucket that has tables under the prefix; `None` if no bucket has.
 async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>, String> {
     let answer = client.list_buckets().send().await;
     let answer = answer.map_err(|error| format!("cannot list buckets: {}", error_text(&error)))?;

@@ -1,7 +1,7 @@
 //! Reads parts while compaction and erasure change them.
 //!
-//! A reader opens the parts of its listing later. A part that is gone or replaced by then is not an
-//! error: a new listing has the object with its rows. This module does not interpret rows.
+//! A reader lists parts first and opens them later. A part that was removed or replaced in between
+//! is not an error, because a new listing has the object with its rows.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,19 +12,19 @@ use parquet::errors::ParquetError;
 use super::cell::Row;
 use super::source::{Content, Part, Source};
 
-/// Number of concurrent reads of parts. An S3 request takes some 30 ms, and a busy shard writes
-/// 86,400 parts a day.
+/// Number of parts that are read concurrently. An S3 request takes some 30 ms, and a busy shard
+/// writes 86,400 parts a day.
 pub(super) const READS_AT_ONCE: usize = 16;
-/// Maximum number of bytes that are read concurrently, unless one part alone is larger.
+/// Maximum number of bytes that are read concurrently. A single larger part is read alone.
 const READ_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
-/// Maximum number of new listings of a day while its parts are read: each follows a change, and
-/// compaction changes each hour a few times.
+/// Maximum number of new listings of a day while its parts are read. Each new listing follows a
+/// change, and compaction changes each hour only a few times.
 const LISTINGS_MAX: usize = 1_000;
 /// Maximum number of attempts of a step that needs a consistent set of parts.
 pub(super) const LOOKS_MAX: usize = 5;
 
-/// Iterates over parts and reads some ahead. An event may occur twice, in a part and in the object
-/// that compaction made of it.
+/// Iterates over parts and reads some ahead. An event may occur twice: in a part, and in the object
+/// into which compaction has merged the part.
 pub(super) struct Reading<'s> {
     source: &'s Source,
     left: VecDeque<Part>,
@@ -32,7 +32,7 @@ pub(super) struct Reading<'s> {
     ready: VecDeque<(Part, Result<Content, String>)>,
     given: BTreeSet<Part>,
     listings: usize,
-    /// Number of parts to read concurrently next time.
+    /// Number of parts that the next step reads concurrently.
     at_once: usize,
     is_newest_first: bool,
 }
@@ -45,8 +45,8 @@ impl<'s> Reading<'s> {
         Self { source, left, ready, given, listings: 0, at_once: 1, is_newest_first: false }
     }
 
-    /// Reads these parts of one table, newest first, without reading ahead: a restore is slower
-    /// than the reads, and rows that are erased meanwhile must not be restored.
+    /// Reads these parts of one table, newest first, without reading ahead. A restore is slower
+    /// than the reads, and must not restore rows that were erased since they were read.
     pub(super) fn newest_first(source: &'s Source, parts: Vec<Part>) -> Self {
         let parts = Part::newest_first(parts);
         Self { is_newest_first: true, ..Self::of(source, parts) }
@@ -63,14 +63,14 @@ impl<'s> Reading<'s> {
         self.next_by(|content| content.rows(columns)).await
     }
 
-    /// Returns the bytes of the next part, to read its rows several times; `None` after the last
-    /// one.
+    /// Returns the bytes of the next part, so that its rows can be read several times; `None` after
+    /// the last one.
     ///
     /// # Errors
     /// When a part cannot be read although it exists.
     pub(super) async fn next_content(&mut self) -> Result<Option<(Part, Content)>, String> {
         self.next_by(|content| {
-            // Opening the rows detects an object that was replaced while it was read.
+            // Opening the rows detects an object that was replaced during the read.
             content.rows(Some(&[]))?;
             Ok(content)
         })
@@ -92,7 +92,7 @@ impl<'s> Reading<'s> {
                     return Ok(Some((part, opened)));
                 }
                 Err(error) => {
-                    // The new listing shows which of these still exist.
+                    // The new listing shows which of the parts that were read ahead still exist.
                     let ahead = self.ready.drain(..).rev().map(|(part, _)| part);
                     ahead.for_each(|part| self.left.push_front(part));
                     self.list_again(&part, error).await?;
@@ -101,8 +101,8 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Reads the next parts concurrently, twice as many each time: a caller that wants only the
-    /// first rows needs only the first part.
+    /// Reads the next parts concurrently, twice as many each time. It begins with one part, because
+    /// a caller may want only the first rows.
     async fn read_ahead(&mut self) {
         let count = few(self.left.iter(), self.at_once);
         let parts: Vec<Part> = self.left.drain(..count).collect();
@@ -113,7 +113,7 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Continues with the current parts of the part's day.
+    /// Replaces the remaining parts of the part's day by those of a new listing.
     async fn list_again(&mut self, part: &Part, error: String) -> Result<(), String> {
         let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
         if listed.contains(part) || self.listings == LISTINGS_MAX {
@@ -129,8 +129,8 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// Returns how many of the first parts are read concurrently: at most `at_once`, within the limit
-/// of bytes unless the first one alone is larger.
+/// Returns how many of the first parts are read concurrently: at most `at_once`, and within the
+/// limit of bytes, but at least one.
 fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
     let mut bytes = 0;
     let mut count = 0;
@@ -155,7 +155,8 @@ pub(super) fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&
     })
 }
 
-/// The events of one day that were returned. An event has one day, and parts are ordered by day.
+/// The events of one day that were already returned. An event belongs to one day, and parts are
+/// ordered by day.
 #[derive(Default)]
 pub(super) struct Seen {
     day: Option<(String, String)>,
@@ -163,7 +164,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Returns true if the event of this row was not returned before.
+    /// Returns true if the event of this row was not returned before, and remembers it.
     pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
         let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
         if !self.day.as_ref().is_some_and(is_same) {
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
     use client::endpoint;
 
-    /// The requests to a bucket.
+    /// The requests that a bucket has received.
     #[derive(Debug, Default)]
     struct Asked {
         gets: AtomicUsize,

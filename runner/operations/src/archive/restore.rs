@@ -1,10 +1,10 @@
 //! `weir archive restore`: restores archived items into the live table.
 //!
-//! Rows may be put in any order and repeatedly; the newest one of a key stays (`newest`). They are
-//! put newest first (`rows`). Each restored item has the mark of `rules::archive::restored`, so
-//! that its own archive does not archive it again. A row that DynamoDB does not accept as an item
-//! is reported and skipped. An event that is in two objects, as after a compaction that died, is
-//! restored once.
+//! Rows may be put in any order and repeatedly; the newest row of a key wins (`newest`). They are
+//! put newest first (`rows`). Each restored item gets the mark of `rules::archive::restored`, so
+//! that the same archive does not archive it again. A row that DynamoDB does not accept as an item
+//! is reported and skipped. An event in two objects, as after a compaction that died, is restored
+//! once.
 
 mod counts;
 mod dry_run;
@@ -48,7 +48,7 @@ use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
 
-/// Number of concurrent puts; a batch of rows waits for its own.
+/// Number of concurrent puts. Each batch of rows is complete before the next one begins.
 const PUTS_AT_ONCE: usize = 32;
 
 /// Arguments of `weir archive restore`.
@@ -110,7 +110,7 @@ struct Target {
     table: String,
     /// The table whose archive is read.
     archived: String,
-    /// Whether the archive belongs to the store.
+    /// Whether the store's functions write to the archive that is read.
     has_archive: bool,
     /// The ARN of the table's stream.
     stream: Option<String>,
@@ -122,8 +122,8 @@ struct Target {
 /// Restores, and returns the counts as one line of JSON. Skipped rows set exit code 3.
 ///
 /// # Errors
-/// When a part cannot be read, or an item cannot be written. Restored items stay; the same command
-/// resumes.
+/// When a part cannot be read, or an item cannot be written. Items that were restored before stay;
+/// run the same command again to resume.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
@@ -176,7 +176,7 @@ pub(super) async fn restore(
     Ok(counts.tell(&target.table, arguments.dry_run))
 }
 
-/// The context that all rows share.
+/// The settings and counts that all rows of a restore share.
 struct Run<'r> {
     target: &'r Target,
     selection: &'r Selection<'r>,
@@ -186,7 +186,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Puts the rows of a part for which `is_turn` is true.
+    /// Puts the rows of a part for which `is_turn` returns true.
     async fn put_rows(
         &self,
         archive: Option<&str>,
@@ -202,7 +202,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts a row, or in a dry run predicts the result.
+    /// Puts a row; a dry run only predicts the result.
     async fn put(&self, archive: Option<&str>, row: &Row, archived: &Item) -> Result<(), String> {
         let (target, counts) = (self.target, self.counts);
         counts.selected();
@@ -219,8 +219,8 @@ impl Run<'_> {
             }
         };
         let stamp = stamp_of(row);
-        // Rows from the stream of the target table itself are in that table's archive, wherever a
-        // copy of it is read from.
+        // A mark names an archive only for rows of the target table's own stream. Such rows are in
+        // that table's archive, also if a copy of the archive is read.
         let archive = archive.filter(|_| {
             target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
         });
@@ -285,7 +285,7 @@ async fn target(
     Ok(Target { client, table, archived, has_archive, stream, definitions, form })
 }
 
-/// Puts one item, on the condition that the current item has not changed.
+/// Puts one item under the condition that the current item is still `live`.
 async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Attempt, String> {
     let request = target
         .client
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Returns a store with the table `movies` of the archive, and TTL on the sort key `year`.
+    /// Returns a store with the table `movies` of the archive, with TTL on the sort key `year`.
     pub(super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
     }
 
-    /// As after a compaction that died between its two steps.
+    /// The archive is as after a compaction that died between its two steps.
     #[tokio::test]
     async fn an_event_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();
@@ -460,7 +460,8 @@ mod tests {
         assert_eq!((&answer["rows"], &answer["restored"]), (&json!(4), &json!(3)), "{answer}");
     }
 
-    /// An item with more attributes than a condition can compare cannot be replaced.
+    /// An item with more attributes than a condition can compare cannot be replaced, so the newest
+    /// row must be put first.
     #[tokio::test]
     async fn the_newest_version_of_a_wide_item_is_restored() {
         let wide = |version: u32| {
@@ -514,7 +515,7 @@ mod tests {
         );
     }
 
-    /// An archive of items of one film each, by version, and the items in the table.
+    /// Each case archives versions of one film, with other items already in the table.
     #[tokio::test]
     async fn a_dry_run_predicts_the_restore() {
         let film = |title: &str, rest: &str| {
@@ -524,7 +525,7 @@ mod tests {
         let large = format!(r#","text":{{"S":"{}"}}"#, "x".repeat(409_580));
         let year = r#"{"title":{"S":"A"},"year":{"S":"1999"}}"#.to_owned();
         let gone = r#","_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
-        // Would restore, would replace, kept, written by others, skipped, tombstones.
+        // Expected: would restore, would replace, kept, written by others, skipped, tombstones.
         for (rows, stands, expected) in [
             (vec![of_version(1), of_version(2)], None, [1, 0, 1, 0, 0, 0]),
             (vec![of_version(1)], Some(film("A", "")), [0, 0, 1, 1, 0, 0]),

@@ -1,6 +1,6 @@
 //! The common columns of a table's parts, and the columns in which parts differ.
 //!
-//! It reads footers only.
+//! It reads only the footers of parts.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,20 @@ const NAMED_MAX: usize = 20;
 /// Metadata key with the attribute of each column.
 const COLUMNS_METADATA: &str = "weir.columns";
 
-/// A column over all parts.
+/// A column of a table, over all parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnionColumn {
-    /// Its name.
+    /// The column's name.
     pub(super) name: String,
-    /// The attribute's path, if the column belongs to the table.
+    /// The attribute's path, if the column holds an attribute of the table.
     pub(super) path: Option<String>,
-    /// Each of its types, with the number of parts that have it and the first of them.
+    /// The types that the column has. The value is the number of parts with that type, and the
+    /// first such part.
     pub(super) types: BTreeMap<CellType, (usize, String)>,
 }
 
-/// The columns of a table over all parts: the table's own in order of appearance, then the
-/// archive's.
+/// The columns of a table over all parts: first the columns of attributes in order of appearance,
+/// then the archive's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Union {
     /// The columns.
@@ -39,7 +40,7 @@ pub(super) struct Union {
 }
 
 impl UnionColumn {
-    /// Returns the type, if all parts have the same.
+    /// Returns the type, if all parts have the same type.
     pub(super) fn only_type(&self) -> Option<CellType> {
         match self.types.len() {
             1 => self.types.keys().next().copied(),
@@ -73,7 +74,8 @@ impl Union {
     pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
         let mut union = Self::default();
         let parts: Vec<&Part> = parts.iter().collect();
-        // A footer takes some 100 KB and a day may have 100,000 parts, so only a few are in memory.
+        // A footer takes some 100 KB and a day may have 100,000 parts, so only a few footers are in
+        // memory at a time.
         for some in parts.chunks(READS_AT_ONCE) {
             union.add_all(source, some).await?;
         }
@@ -91,7 +93,7 @@ impl Union {
         some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
     }
 
-    /// Moves the archive's columns after those of the table.
+    /// Moves the archive's own columns after those of attributes.
     fn order(&mut self) {
         self.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)
@@ -131,7 +133,7 @@ impl Union {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Lists the columns for an unknown name: all if there are few, else those with the most
+    /// Lists the columns for a message about an unknown name: all if there are few, else the most
     /// similar names.
     pub(super) fn names_like(&self, wanted: &str) -> String {
         let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
@@ -150,12 +152,12 @@ impl Union {
     }
 }
 
-/// Returns the attribute's path by column; a part without this metadata has none.
+/// Returns the attribute's path of each column; empty for a part without this metadata.
 fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
     told_columns(footer).into_iter().map(|(name, (path, _))| (name, path)).collect()
 }
 
-/// Returns the attribute's path and the declared type by column, from a part's metadata.
+/// Returns the attribute's path and the declared type of each column, from a part's metadata.
 pub(super) fn told_columns(footer: &ArrowReaderMetadata) -> BTreeMap<String, (String, String)> {
     let pairs = footer.metadata().file_metadata().key_value_metadata();
     let text = pairs

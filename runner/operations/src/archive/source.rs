@@ -22,21 +22,21 @@ use super::paging::{self, COMPACTED, ObjectPage};
 use client::endpoint::is_on_aws;
 use client::sdk_error::{error_text, is_not_found};
 
-/// Rows per decoded batch: items have at most 400 KB, so at most some 50 MB.
+/// Rows per decoded batch. An item has at most 400 KB, so a batch has at most some 50 MB.
 const BATCH_ROWS: usize = 128;
-/// Size limit of an object that is read into memory. Parts that a function writes are below 6 MB,
-/// the most that Lambda delivers in one batch.
+/// Maximum size of an object that is read into memory. Parts that a function writes are below 6 MB,
+/// because Lambda delivers no larger batch.
 const OBJECT_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of the first read at an object's end; enough for the footer of any part that the function
-/// writes.
+/// Bytes of the first read at an object's end. This is enough for the footer of any part that the
+/// function writes.
 const FOOTER_BYTES: u64 = 64 << 10;
-/// Maximum number of reads of a footer: the second read knows the exact size, so more mean that it
-/// is broken.
+/// Maximum number of reads of a footer. The second read knows the exact size, so a third one means
+/// that the footer is broken.
 const FOOTER_READS_MAX: usize = 3;
-/// Maximum depth of folders; an archive's layout is not deeper.
+/// Maximum depth of folders. The layout of an archive is less deep.
 const DEPTH_MAX: usize = 32;
 
-/// The archive.
+/// The place of the archive's parts.
 #[derive(Debug)]
 pub(super) enum Source {
     /// All Parquet files below a folder.
@@ -49,9 +49,9 @@ pub(super) enum Source {
         bucket: String,
         /// Key prefix of the objects, such as `archive/`.
         prefix: String,
-        /// The folder that has the objects as files, if it is on this machine.
+        /// The folder that contains the objects as files, if the store is on this machine.
         folder: Option<PathBuf>,
-        /// The place of the bucket and of the tables whose functions archive into it.
+        /// Identifies the tables whose functions archive into the bucket.
         home: Home,
     },
 }
@@ -66,8 +66,9 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Returns true if the functions of a store certainly archive to this place. Bucket names are
-    /// unique on AWS only: each `weir up` has one of the same name.
+    /// Returns true if the functions of the store at `url` certainly archive to this place. On AWS
+    /// the bucket name is enough, because it is unique. On a machine it is not, because every `weir
+    /// up` has a bucket of the same name.
     fn is_of_store(&self, url: &str) -> bool {
         let url = url.trim_end_matches('/');
         self.store.as_deref().is_some_and(|store| store.trim_end_matches('/') == url)
@@ -78,18 +79,18 @@ impl Home {
 /// One Parquet object of the archive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Part {
-    /// From `table=`.
+    /// The table, from `table=` in the name.
     pub(super) table: String,
-    /// From `dt=`: the UTC day of the deletes.
+    /// The UTC day of the deletes, from `dt=` in the name.
     pub(super) date: String,
     /// The object's key, or the file's path.
     pub(super) name: String,
-    /// Size.
+    /// Size in bytes.
     pub(super) bytes: u64,
 }
 
 impl Part {
-    /// Parses a part's name; `None` unless it is `…table=T/dt=D/….parquet`.
+    /// Parses a part's name, `…table=T/dt=D/….parquet`; returns `None` for any other name.
     fn from_name(name: &str, bytes: u64) -> Option<Self> {
         let mut backwards = name.rsplit('/');
         let is_parquet = Path::new(backwards.next()?).extension()? == "parquet";
@@ -103,15 +104,15 @@ impl Part {
         self.name.rsplit('/').next().is_some_and(|file| file.starts_with(COMPACTED))
     }
 
-    /// Returns the key prefix of its archive.
+    /// Returns the key prefix of the part's archive.
     fn prefix(&self) -> &str {
-        // Table, day and file, which `from_name` has checked.
+        // The last three components are table, day and file, as `from_name` has checked.
         let place = self.name.rmatch_indices('/').nth(2).map_or(0, |(slash, _)| slash + 1);
         self.name.get(..place).unwrap_or_default()
     }
 
-    /// Returns the stream and the minute in its name, which order the parts of a table by time,
-    /// compacted or not.
+    /// Returns the stream and the minute in the part's name. They order a table's parts by time,
+    /// also compacted ones.
     fn time(&self) -> (&str, &str) {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         let time = file.split_once('-').map_or(file, |(_, time)| time);
@@ -124,13 +125,13 @@ impl Part {
         parts
     }
 
-    /// Returns the message that it cannot be read.
+    /// Returns the message that the part cannot be read.
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
     }
 }
 
-/// The bytes of a part, to read its rows several times.
+/// The bytes of a part, kept so that its rows can be read several times.
 #[derive(Debug)]
 pub(super) enum Content {
     /// A file, which stays readable after it is removed.
@@ -140,7 +141,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// Returns the rows, with all columns or with the existing ones of `columns`.
+    /// Returns the rows, with all columns or with those of `columns` that exist.
     ///
     /// # Errors
     /// When it is not Parquet.
@@ -176,7 +177,7 @@ impl Content {
 }
 
 impl Source {
-    /// Returns the archive's address, for people and for readers such as DuckDB.
+    /// Returns the archive's address, for people and for tools such as DuckDB.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Folder(folder) => folder.display().to_string(),
@@ -186,8 +187,8 @@ impl Source {
         }
     }
 
-    /// Returns the name of a part's archive, as the function that writes it has it. A folder may be
-    /// a copy of any archive, so it has none.
+    /// Returns the name of a part's archive, as the function that writes the part uses it. A folder
+    /// has no such name, because it may be a copy of any archive.
     pub(super) fn archive_of(&self, part: &Part) -> Option<String> {
         match self {
             Self::Folder(_) => None,
@@ -195,18 +196,18 @@ impl Source {
         }
     }
 
-    /// Returns true if it is on AWS.
+    /// Returns true if the archive is on AWS.
     pub(super) fn is_on_aws(&self) -> bool {
         matches!(self, Self::Bucket { home, .. } if is_on_aws(&home.s3))
     }
 
-    /// Returns true if the functions of a store certainly archive to this place.
+    /// Returns true if the functions of the store at `url` certainly archive to this place.
     pub(super) fn is_of_store(&self, url: &str) -> bool {
         matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
     }
 
-    /// Returns the absolute path or URL for a reader on this machine, such as DuckDB. A reader does
-    /// not know the S3 endpoint of this machine, so it gets the files.
+    /// Returns the absolute path or URL for a tool on this machine, such as DuckDB. The tool does
+    /// not know the local S3 endpoint, so it gets the path of the files.
     pub(super) fn files(&self) -> String {
         match self {
             Self::Bucket { folder: Some(folder), prefix, .. } => {
@@ -235,7 +236,7 @@ impl Source {
             Self::Bucket { client, bucket, prefix, home, .. } => {
                 match list(client, bucket, prefix).await? {
                     Some(parts) => parts,
-                    // Other buckets of an AWS account are not listed.
+                    // On AWS, the other buckets of the account are not listed.
                     None if is_on_aws(&home.s3) => {
                         return Err(format!("no bucket `{bucket}` at {}", home.s3));
                     }
@@ -281,7 +282,7 @@ impl Source {
         Err(part.failed("its footer is malformed"))
     }
 
-    /// Opens a part, with all columns or with the existing ones of `columns`.
+    /// Opens a part, with all columns or with those of `columns` that exist.
     ///
     /// # Errors
     /// When the part does not exist, is not Parquet, or is too large for memory.
@@ -341,7 +342,8 @@ fn batches<R: ChunkReader + 'static>(
     builder.build()
 }
 
-/// Finds Parquet files. Hidden folders have the S3 endpoint's own data and incomplete files.
+/// Finds the Parquet files below a folder. Hidden folders are skipped: they contain incomplete
+/// files and the S3 endpoint's own data.
 fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", folder.display());
     let deeper = depth
@@ -391,7 +393,7 @@ async fn list(
     }))
 }
 
-/// Returns the message that the bucket does not exist, with a list of those that do.
+/// Returns the message that the bucket does not exist, with a list of the existing buckets.
 async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> String {
     let answer = client.list_buckets().send().await;
     let known = answer.map(|answer| answer.buckets.unwrap_or_default()).unwrap_or_default();
@@ -452,7 +454,7 @@ mod tests {
         }
     }
 
-    /// The requested prefix may be a part of the archive's, or empty.
+    /// The requested prefix may be a part of the archive's prefix, or empty.
     #[test]
     fn a_part_is_of_the_archive_that_its_function_knows() {
         let bucket = |prefix: &str| Source::Bucket {
@@ -487,7 +489,7 @@ mod tests {
             ("http://127.0.0.1:9000", Some(here), "http://127.0.0.1:8000/", true),
             ("http://127.0.0.1:9000", Some(here), there, false),
             ("http://127.0.0.1:9000", Some(here), aws, false),
-            // As a `weir up` on streams of AWS publishes it.
+            // These are the values that a `weir up` on streams of AWS publishes.
             ("http://127.0.0.1:9000", Some(""), aws, false),
             ("http://127.0.0.1:9000", None, here, false),
             (aws_s3, None, aws, true),

@@ -16,7 +16,7 @@ pub(super) struct TableArgument {
 }
 
 impl TableArgument {
-    /// Returns its name, if given.
+    /// Returns the table's name, if given.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
     }
@@ -39,7 +39,7 @@ impl OneOfAll {
         Self { word: name.map(str::to_owned), flag: None }
     }
 
-    /// Returns its name, if given.
+    /// Returns the table's name, if given.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
     }
@@ -62,9 +62,9 @@ impl NamedTable {
         Self { word: Some(name.to_owned()), flag: None }
     }
 
-    /// Returns its name.
+    /// Returns the table's name.
     pub(super) fn name(&self) -> &str {
-        // Clap has checked that one of both is present.
+        // Clap has checked that the positional argument or the flag is present.
         self.word.as_deref().or(self.flag.as_deref()).unwrap_or_default()
     }
 }

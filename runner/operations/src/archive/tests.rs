@@ -93,7 +93,7 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     writer.close().unwrap();
 }
 
-/// Rows have the second of the expiry, but not its attribute.
+/// The rows have the second of the expiry, but not the TTL attribute.
 #[test]
 fn a_time_to_live_with_a_fraction_is_compared_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ fn rows_are_found() {
         (vec!["get", "--key", r#"{"year":{"N":"2013.0"},"title":{"S":"Rush"}}"#], "e1 e3"),
         (vec!["get", "--key", rush, "--as-of", "30"], "e3"),
         (vec!["get", "--key", rush, "--as-of", "1970-01-01T00:00:29Z"], "e1"),
-        // As binary fractions both numbers would be equal.
+        // As floating-point values, both numbers would be equal.
         (vec!["get", "--key", r#"{"year":9007199254740993}"#], "e4"),
     ] {
         let found = weir(folder.path(), &arguments).unwrap();
@@ -254,7 +254,7 @@ fn conditions_select_rows() {
     }
 }
 
-/// The column is NULL for a year that does not fit it; the item has the value.
+/// The column is NULL for a year that does not fit; the item still has the value.
 #[test]
 fn values_that_do_not_fit_their_column_are_compared_as_they_are() {
     let folder = archive();
@@ -370,7 +370,7 @@ fn a_damaged_part_does_not_end_the_list() {
     assert_eq!([counts(0), counts(1)], [[3, 1, 4], [1, 1, 0]]);
     let (table, result) = self::written(folder.path(), &["ls"]);
     assert!(result.is_err() && table.lines().count() == 3, "{table}");
-    // If nothing can be read, the parts are not at fault.
+    // If no part can be read, the store is at fault and not the parts.
     for number in 0..100 {
         fs::write(days.join(format!("dt=1970-01-02/c{number}.parquet")), "?").unwrap();
     }
@@ -411,7 +411,7 @@ fn a_table_is_named_as_a_word_or_with_a_flag() {
     );
 }
 
-/// As many parts as are read concurrently, and more; they are returned in order.
+/// The archive has more parts than are read concurrently. They are returned in order.
 #[test]
 fn parts_that_are_read_ahead_come_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -421,7 +421,7 @@ fn parts_that_are_read_ahead_come_in_their_order() {
     }
     let expected: Vec<String> = (0..50).map(|number| format!("e{number}")).collect();
     assert_eq!(found(folder.path(), &[]), Ok(expected.join(" ")));
-    // One of the parts that were read ahead was moved into another object meanwhile.
+    // One of the parts that were read ahead was moved into another object before its turn.
     let source = Source::Folder(folder.path().to_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -527,7 +527,7 @@ fn parts_that_compaction_removes_meanwhile_are_read_where_their_rows_went() {
         assert_eq!(batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 4);
         assert!(reading.next(None).await.unwrap().is_none());
 
-        // A step that needs all parts starts again.
+        // A step that needs all parts starts again after a change.
         let lists = std::cell::Cell::new(0);
         let list = async || {
             lists.set(lists.get() + 1);

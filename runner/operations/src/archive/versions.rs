@@ -1,7 +1,8 @@
 //! `weir archive get`: returns every archived version of one key.
 //!
-//! Keys are compared as attribute values in `_item`, numbers by exact decimal value, so a key that
-//! does not fit its column is found too. An event that is in two objects is returned once.
+//! Keys are compared with the attribute values in `_item`, so a key that does not fit its column is
+//! found too. Numbers are compared by exact decimal value. An event that is in two objects is
+//! returned once.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use super::cell::{Row, rows_of, time_text};
 use super::reading::Reading;
 use super::source::{Part, Source};
 
-/// Maximum number of versions of a key in memory; each may have 400 KB.
+/// Maximum number of versions of a key in memory. A version may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;
 
-/// Checks a key against that of its table: half a key would find several items, a value of another
-/// type none.
+/// Checks a key against the key of its table. Half a key would find several items, and a value of
+/// another type none.
 ///
 /// # Errors
 /// What is wrong, and what the key is.
@@ -61,8 +62,9 @@ pub(super) async fn none(
     format!("the archive has no version of this key{}", misfit(source, parts, key).await)
 }
 
-/// Explains why a key may have no rows: archived items lack the attribute, or have another type.
-/// Empty if the first item fits, or cannot be read because its part was just compacted.
+/// Explains why a key may have no rows: archived items lack the attribute, or it has another type.
+/// Returns an empty text if the first item fits, or if its part was just compacted and cannot be
+/// read.
 async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
     let Some(item) = first_item(source, parts).await else { return String::new() };
     for (name, value) in key {
@@ -102,8 +104,8 @@ fn words(descriptor: &str) -> String {
     }
 }
 
-/// Returns the rows of a key, newest last; only those deleted at or before `as_of` (milliseconds
-/// since 1970).
+/// Returns the rows of a key, newest last. With `as_of` (milliseconds since 1970), only rows
+/// deleted at or before that time are returned.
 ///
 /// # Errors
 /// When a part or an item cannot be read, or the key has too many versions.
@@ -113,7 +115,8 @@ pub(super) async fn find(
     key: &Item,
     as_of: Option<i64>,
 ) -> Result<Vec<Row>, String> {
-    // Ordered by time first: sequence numbers start again when a table is re-created.
+    // Time comes first in the order, because sequence numbers start again when a table is
+    // re-created.
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
     let mut reading = Reading::of(source, parts.iter().cloned());
     while let Some((part, batches)) = reading.next(None).await? {

@@ -3,9 +3,9 @@
 //!
 //! A ballot and the slots that it changes are written in one transaction, on the condition that the
 //! ballot has not changed. A recount sums the ballots and compares the sums with the slots. It
-//! reads ballots, slots, ballots, slots: a difference is drift if every ballot and slot was the
-//! same both times. Equal sums alone would not show that, because changed votes can restore them.
-//! Other differences are votes in flight.
+//! reads the ballots and the slots twice. A difference is drift if no ballot and no slot changed
+//! between both reads; otherwise a vote is in flight. The sums alone do not show this, because
+//! several changed votes can have the same sum as before.
 //!
 //! A vote that no slot can hold is rejected before it is written: the function would refuse its
 //! whole slot.
@@ -33,14 +33,13 @@ use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
 
-/// The slot to which a repair adds the difference. Every counter has it, whatever its number of
-/// slots.
+/// The slot to which a repair adds the difference. It exists for every number of slots.
 const REPAIRED_SLOT: u32 = 0;
 
 /// The message for an item in the table of ballots that is not a ballot.
 const NO_BALLOT: &str = "it has no `counter`, `counted_in` and `points`; it is not a ballot";
 
-/// A table of ballots, and the slots in which they are counted.
+/// A table of ballots, and the slots that count them.
 pub(crate) struct Ballots<'p> {
     pub(crate) place: &'p Place,
     pub(crate) table: String,
@@ -56,23 +55,23 @@ pub(super) struct Drift {
     pub(super) repaired: bool,
 }
 
-/// Sums of counters, by ballots and by slots.
+/// The sums of each counter: of its ballots and of its slots.
 #[derive(Debug, Default)]
 struct Sums {
     seen: BTreeMap<String, Seen>,
-    /// Counters that are not compared because something cannot be summed, with the reasons.
+    /// The counters with a value that cannot be summed, and the reasons. They are not compared.
     unreadable: BTreeMap<String, BTreeSet<String>>,
-    /// Items in the table of ballots that are not ballots and name no counter.
+    /// Items in the table of ballots that are not ballots and do not name a counter.
     foreign: BTreeSet<String>,
-    /// Whether one of them may be a ballot that has lost its counter, whose slots then have a vote
-    /// without a ballot.
+    /// Whether one of the foreign items may be a ballot that has lost its counter. In that case the
+    /// slots have a vote without a ballot.
     is_one_lost: bool,
 }
 
-/// The state of a counter in one read: its ballots, their sum, its slots, and their sum.
+/// The state of a counter in one read: its ballots and its slots, each with their sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
-    /// Digest of all ballot items.
+    /// Digest of all its ballot items.
     every_ballot: Digest,
     ballots: Number,
     every_slot: BTreeMap<u32, Number>,
@@ -95,12 +94,12 @@ impl Sums {
         self.seen.entry(counter.to_owned()).or_insert_with(Seen::nothing)
     }
 
-    /// Adds a ballot, which is in the item.
+    /// Adds a ballot; `item` is the stored item of the ballot.
     fn add_ballot(&mut self, ballot: &Ballot, item: &Item) {
         let seen = self.of(&ballot.counter);
         seen.every_ballot.add(item);
         let added = add(&mut seen.ballots, ballot.points);
-        // No reader finds the slots of a counter with an empty name.
+        // A counter with an empty name cannot be compared, because no reader finds its slots.
         let named = if ballot.counter.is_empty() {
             Err("its name is empty; withdraw these votes".to_owned())
         } else {
@@ -114,8 +113,8 @@ impl Sums {
         }
     }
 
-    /// Adds an item that is not a ballot. If it names a counter, it may be a vote for it, so that
-    /// counter is not compared; otherwise only the key shows whether it may be a vote.
+    /// Adds an item that is not a ballot. If it names a counter, it may be a vote for it, and the
+    /// counter is not compared. If it names none, only its key shows whether it may be a vote.
     fn add_foreign(&mut self, table: &str, key: &str, item: &Item, prefix: Option<&str>) {
         let what = format!("item `{key}` of table `{table}`: {NO_BALLOT}");
         match item.get("counter").and_then(AttributeValue::as_str) {
@@ -136,8 +135,8 @@ impl Sums {
         self.unreadable.entry(counter.to_owned()).or_default().insert(what);
     }
 
-    /// Returns true if a counter is compared: it has ballots, or it must have had some because it
-    /// has a value. Other counters of the table are not counted by ballots.
+    /// Returns true if a counter is compared: it has ballots, or a value that must have come from
+    /// ballots. Other counters of the table are not counted by ballots.
     fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
         match prefix {
             Some(prefix) => counter.starts_with(prefix),
@@ -145,7 +144,7 @@ impl Sums {
         }
     }
 
-    /// Adds a slot, or the reason why it has no value.
+    /// Adds a slot's value, or the reason why the slot has none.
     fn add_slot(&mut self, counter: &str, slot: u32, value: Result<Number, String>) {
         let added = value.and_then(|value| {
             let seen = self.of(counter);
@@ -158,7 +157,7 @@ impl Sums {
         }
     }
 
-    /// Returns the counters that differ, of those that can be summed.
+    /// Returns the counters whose sums differ, without those that cannot be summed.
     fn differing(mut self) -> BTreeMap<String, Seen> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
@@ -167,7 +166,7 @@ impl Sums {
     }
 }
 
-/// Returns true if the recount covers counters of this name.
+/// Returns true if the recount covers the counter: its name begins with `prefix`.
 fn is_meant(counter: &str, prefix: Option<&str>) -> bool {
     prefix.is_none_or(|prefix| counter.starts_with(prefix))
 }
@@ -183,16 +182,16 @@ pub(super) struct Recount {
     pub(super) ballots: u64,
     pub(super) counters: usize,
     pub(super) drifted: Vec<Drift>,
-    /// Slots or counters that cannot be summed, with the reasons; their counters are not compared.
+    /// Slots or counters that cannot be summed, with the reasons. These counters are not compared.
     pub(super) unreadable: Vec<String>,
-    /// Whether nothing is repaired because a ballot may have lost its counter.
+    /// Whether the recount repairs nothing, because a ballot may have lost its counter.
     pub(super) is_unrepairable: bool,
 }
 
 impl Ballots<'_> {
-    /// Sets a voter's vote in a poll to `points` for a counter; `None` withdraws it. Returns
-    /// whether that changed anything. The key of a ballot is poll and voter, so a voter has one
-    /// vote per poll.
+    /// Sets a voter's vote in a poll to `points` for a counter; `None` withdraws the vote. Returns
+    /// whether the vote changed. A ballot's key is the poll and the voter, so a voter has one vote
+    /// per poll.
     ///
     /// # Errors
     /// When the vote cannot be counted, or a table cannot be read or written. The vote then counts
@@ -239,8 +238,8 @@ impl Ballots<'_> {
         ballot.map(Some).ok_or_else(|| format!("ballot `{key}`: {NO_BALLOT}"))
     }
 
-    /// Runs one transaction; returns `false` if the ballot changed meanwhile, or another
-    /// transaction is at its slot.
+    /// Runs one transaction. Returns `false` if the ballot changed since it was read, or if another
+    /// transaction uses its slot.
     async fn try_to_change(
         &self,
         key: &str,
@@ -252,8 +251,8 @@ impl Ballots<'_> {
         let additions = additions(before, after, self.place.rule.slot_count);
         let additions = additions.map_err(|error| error.to_string())?;
         let slots: Vec<String> = additions.keys().cloned().collect();
-        // Earlier versions accepted votes that no slot can hold; such a slot is unreadable until
-        // they are withdrawn.
+        // Earlier versions accepted votes that no slot can hold. Such a slot is unreadable until
+        // these votes are withdrawn.
         let is_counted = before.is_none_or(|before| is_summable(&before.points));
         for (slot, points) in additions {
             let room = if is_counted { room_for_change(points) } else { room_for(points) };
@@ -271,7 +270,7 @@ impl Ballots<'_> {
         Err(format!("ballot `{key}`: {}", error_text(&error)))
     }
 
-    /// Adds points to a slot if its value is within `room` before.
+    /// Adds points to a slot if the slot's current value is within `room`.
     fn addition(
         &self,
         slot: String,
@@ -287,7 +286,7 @@ impl Ballots<'_> {
             .expression_attribute_values(":points", number(points));
         let update = match room {
             Some((low, high)) => update
-                // A missing slot gets the points as its value.
+                // The points become the value of a slot that does not exist yet.
                 .condition_expression(match is_summable(&points) {
                     true => "attribute_not_exists(#value) OR #value BETWEEN :low AND :high",
                     false => "#value BETWEEN :low AND :high",
@@ -327,9 +326,8 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // A random value, so that a vote that is changed and changed back still differs
-                // from an untouched one. Otherwise a recount would take the intermediate slots for
-                // drift.
+                // A random value lets a recount detect a vote that was changed and changed back.
+                // Without it, the recount would take the slots of the time in between for drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -356,8 +354,8 @@ impl Ballots<'_> {
     }
 
     /// Sums all ballots and compares the sums with the slots of their counters, or of all counters
-    /// whose names begin with `prefix`. Differences are compared again after a grace period; they
-    /// are drift if none of their ballots and slots changed meanwhile.
+    /// whose names begin with `prefix`. Counters that differ are compared again after a grace
+    /// period. A difference is drift if none of the counter's ballots and slots changed since.
     ///
     /// # Errors
     /// When a table cannot be read or written.
@@ -377,7 +375,7 @@ impl Ballots<'_> {
         recount.is_unrepairable |= again.is_unrepairable;
         for (counter, seen) in second {
             if first.get(&counter) != Some(&seen) {
-                // Voting continues, so the difference may be a vote between two reads.
+                // Voting continues, so the difference may be a vote that arrived between two reads.
                 continue;
             }
             let may_repair = repair && !recount.is_unrepairable;
@@ -442,8 +440,8 @@ impl Ballots<'_> {
         Ok(())
     }
 
-    /// Adds the difference to slot 0, on the condition that every slot is unchanged, so that
-    /// neither a concurrent recount nor a vote in flight makes it too large. If the response is
+    /// Adds the difference to slot 0, on the condition that every slot is unchanged. Without the
+    /// condition, a concurrent recount or a vote in flight would be added too. If the response is
     /// lost, the SDK retries with the same token, so the transaction runs once.
     async fn repair(&self, counter: &str, seen: &Seen) -> Result<bool, String> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
@@ -451,7 +449,7 @@ impl Ballots<'_> {
         let missing = seen.ballots.checked_sub(seen.slots);
         let sum = missing.and_then(|n| held.unwrap_or(Number::ZERO).checked_add(n));
         let Some(sum) = sum.ok().filter(is_summable) else {
-            // The function would refuse the slot from then on.
+            // The function would refuse the slot after the repair.
             say(&format!(
                 "counter `{counter}` is not repaired: slot `{slot}` would leave the range that totals hold exactly ({SUMMABLE}); withdraw the votes that are outside it"
             ));
@@ -471,14 +469,14 @@ impl Ballots<'_> {
         let request = self.place.client.transact_write_items().set_transact_items(Some(parts));
         let Err(error) = request.send().await else { return Ok(true) };
         let reason = error_text(&error);
-        // The next recount repairs it.
+        // Nothing was applied; the next recount repairs it.
         if is_contended(error.code(), &reason) {
             return Ok(false);
         }
         Err(format!("cannot repair counter `{counter}`: {reason}"))
     }
 
-    /// Returns the update of a slot to `sum`, on the condition that it is unchanged.
+    /// Returns the update of a slot to `sum`, on the condition that the slot is unchanged.
     fn repair_of_slot(
         &self,
         slot: String,
@@ -522,8 +520,9 @@ impl Ballots<'_> {
     }
 }
 
-/// Returns the slot that has no room, if a transaction was cancelled for that. The transaction's
-/// first part is the ballot, which a concurrent write may have changed; each other part is a slot.
+/// Returns the slot that has no room for the points, if the transaction was cancelled because of
+/// it. The first item of the transaction is the ballot, which a concurrent write may have changed;
+/// the others are slots.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,
     slots: &'s [String],

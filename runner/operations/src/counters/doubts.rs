@@ -1,30 +1,30 @@
-//! Votes whose responses were lost, which may or may not be counted, and the range of each total
-//! that follows from them.
+//! Doubtful votes: their responses were lost, so they may or may not be counted. Each total has a
+//! range because of them.
 
 use std::collections::BTreeMap;
 
 use model::Number;
 
-/// Maximum number of votes that are named.
+/// Maximum number of doubtful votes in a message.
 const NAMED_MAX: usize = 20;
 
-/// The votes that may or may not be counted.
+/// The doubtful votes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Doubts {
-    /// Their number.
+    /// Number of doubtful votes.
     pub(super) votes: u64,
     /// Descriptions of the first ones.
     pub(super) named: Vec<String>,
-    /// By counter: the sum of the negative ones, and of the positive ones.
+    /// For each counter, the sum of its negative and the sum of its positive doubtful votes.
     sums: BTreeMap<String, (i64, i64)>,
 }
 
 /// The range of a counter's total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    /// The total if only the negative ones of the doubtful votes are counted.
+    /// The total if all negative doubtful votes are counted, and no positive one.
     pub(super) lowest: i64,
-    /// The total if only the positive ones are counted.
+    /// The total if all positive doubtful votes are counted, and no negative one.
     pub(super) highest: i64,
 }
 
@@ -36,7 +36,7 @@ impl Range {
 }
 
 impl Doubts {
-    /// Adds a vote that may or may not be counted, with the reason.
+    /// Adds a doubtful vote and its reason.
     pub(super) fn add(&mut self, slot: &str, counter: &str, points: i64, reason: &str) {
         self.votes += 1;
         if self.named.len() < NAMED_MAX {

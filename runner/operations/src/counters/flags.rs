@@ -1,4 +1,5 @@
-//! Flags that name the tables of slots, totals and ballots. Each verb has those that it uses.
+//! Flags that name the tables of slots, totals and ballots. Each verb includes the flags that it
+//! needs.
 
 use clap::Args;
 use rules::counters::SLOT_COUNT_MAX;

@@ -1,14 +1,15 @@
 //! `weir counters fold`: moves the values of higher slots of every counter into the lower ones.
 //!
 //! One transaction moves a slot: it deletes the slot, on the condition that it is unchanged, and
-//! adds its value to the slot `number modulo slots left`. So no vote is lost or counted twice,
-//! whenever it arrives. A late vote creates its higher slot again, and the next fold moves it.
+//! adds its value to the slot `number modulo remaining slots`. The condition ensures that no vote
+//! is lost or counted twice. A late vote creates its higher slot again, and the next fold moves it.
 //!
-//! A slot that cannot be moved is left and reported, and the others are moved. The target must keep
-//! a value that the function can sum, because it would refuse the slot with all its votes. A moved
-//! value expires with its target, at the later of both times. A slot with other attributes is left,
-//! because they would be lost; marks of loads, which record the counted lines of a file, are
-//! dropped only with `--forget-loads`. An expired slot is left to TTL.
+//! A slot that cannot be moved is reported, and the other slots are moved. There are several
+//! reasons not to move a slot. The sum must be a value that the function can add, because the
+//! function would otherwise refuse the target with all its votes. Other attributes of the slot
+//! would be lost; marks of loads, which record the counted lines of a file, are dropped only with
+//! `--forget-loads`. An expired slot is left to TTL. A moved value expires with its target, at the
+//! later of both times.
 //!
 //! The function sees two changes, in any order, so a total may be off by one slot until both
 //! arrived. Keep the function's own SLOT_COUNT until no client votes into higher slots.
@@ -36,7 +37,7 @@ use client::table_description::ttl_attribute;
 
 /// Number of slots that are moved concurrently.
 const MOVES_AT_ONCE: usize = 16;
-/// Maximum number of unmoved slots in the report.
+/// Maximum number of slots in the report that were not moved.
 const LEFT_NAMED_MAX: usize = 10;
 
 /// The result of a fold.
@@ -48,15 +49,15 @@ pub(super) struct Report {
     pub(super) left_named: Vec<String>,
 }
 
-/// The result of a slot, or of an attempt to move it.
+/// The result for a slot, or of one attempt to move it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Move {
     Done,
-    /// A vote or another transaction was in conflict.
+    /// A vote or another transaction changed a slot at the same time.
     Disturbed,
-    /// It cannot be moved; the reason.
+    /// The slot cannot be moved; the reason.
     Refused(String),
-    /// It has expired and counts no more; TTL deletes it.
+    /// The slot has expired and no longer counts. TTL deletes it.
     Over,
 }
 
@@ -74,14 +75,14 @@ enum Target {
     There { expiry: Option<Number> },
 }
 
-/// The slots and their expiry.
+/// What all moves of a fold share: the slots and the expiry rules.
 struct Slots<'p> {
     place: &'p Place,
     /// The TTL attribute; `None` if TTL is off.
     ttl: Option<String>,
     /// The time at which the fold started, in seconds since 1970.
     now: u64,
-    /// Whether slots with marks of loads are moved, without the marks.
+    /// Whether slots with marks of loads are moved. Their marks are lost.
     forgets_loads: bool,
 }
 
@@ -101,7 +102,7 @@ impl Report {
     }
 }
 
-/// Moves every slot from number `to` on.
+/// Moves every slot with a number of at least `to`.
 ///
 /// # Errors
 /// When the table cannot be read or written. Moved slots stay moved.
@@ -118,7 +119,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
             .unwrap_or(0),
         forgets_loads,
     };
-    // Includes every possible slot, whatever the configured number.
+    // The rule covers every possible slot, whatever number is configured.
     let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
     let scan = place.client.scan().table_name(&place.slots_table).consistent_read(true);
     let items = scan.into_paginator().items().send();
@@ -135,7 +136,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
                     let target = Counters::slot_key_text(counter, Counters::folded_slot(slot, to));
                     slots.move_slot(key, &target).await.map(Some)
                 }
-                // A lower slot, or an item that is not a slot.
+                // The item is a lower slot, or not a slot.
                 _ => Ok(None),
             }
         }
@@ -187,7 +188,7 @@ impl Slots<'_> {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Returns when TTL deletes an item.
+    /// Returns the time at which TTL deletes an item.
     fn expiry(&self, item: &Item) -> Option<Number> {
         item.get(self.ttl.as_deref()?)?.as_number()
     }
@@ -220,7 +221,8 @@ impl Slots<'_> {
         }
     }
 
-    /// Returns the slot into which another one is moved, or why that is impossible.
+    /// Returns the state of the slot into which another one is moved, or why it cannot receive a
+    /// value.
     async fn target(&self, key: &str, target: &str) -> Result<Result<Target, Move>, String> {
         let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
         if self.is_over(&item) {
@@ -228,7 +230,7 @@ impl Slots<'_> {
                 "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; fold again after that"
             ))));
         }
-        // The transaction's condition cannot detect decimal places, so they are checked here.
+        // The transaction's condition cannot detect decimal places, so the value is checked here.
         let has_value = item.contains_key(self.place.rule.slot_value.as_str());
         if has_value && self.place.rule.value_of_slot(&item).is_err() {
             return Ok(Err(without_room(key, target)));
@@ -236,7 +238,7 @@ impl Slots<'_> {
         Ok(Ok(Target::There { expiry: self.expiry(&item) }))
     }
 
-    /// Runs one transaction.
+    /// Runs one transaction that moves a slot.
     async fn try_to_move(
         &self,
         key: &str,
@@ -322,7 +324,7 @@ impl Slots<'_> {
                 change = format!("SET #ttl = :expiry {change}");
                 update = update.expression_attribute_values(":expiry", number(expiry));
                 if into == Target::Missing {
-                    // A vote that creates it meanwhile may not expire.
+                    // A vote may create the target in the meantime, and that item may not expire.
                     condition += " AND attribute_not_exists(#value)";
                 }
             }
@@ -345,7 +347,7 @@ fn guard_of_expiry(was: Option<Number>) -> &'static str {
     }
 }
 
-/// Returns the expiry of two merged slots: the later time, so that nothing expires early.
+/// Returns the common expiry of two slots: the later time, so that no value expires early.
 ///
 /// # Errors
 /// When only one of them expires, so that the common expiry is not defined.
@@ -366,9 +368,9 @@ fn without_room(key: &str, target: &str) -> Move {
     ))
 }
 
-/// Returns why a transaction was cancelled, if a retry would be cancelled too. Its parts are the
-/// deletion of the slot, which fails after a vote, and the addition to the target, which also fails
-/// if the target's expiry changed.
+/// Returns why a transaction was cancelled, if a retry would fail too. Its first item is the
+/// deletion of the slot, which fails after a vote. Its second item is the addition to the target,
+/// which also fails if the target's expiry changed.
 fn refusal(
     error: &SdkError<TransactWriteItemsError>,
     (key, target): (&str, &str),
@@ -391,13 +393,13 @@ fn refusal(
         }
     }
     let target_item = addition.item().cloned().and_then(|item| from_sdk_item(item).ok());
-    // A target that was deleted meanwhile has room.
+    // A target that was deleted in the meantime has room.
     let has_room = target_item.is_none_or(|item| match item.get(name) {
         None => true,
         Some(AttributeValue::N(value)) => (low..=high).contains(value),
         Some(_) => false,
     });
-    // The slot's value is unchanged, so the deletion was not the cause.
+    // The slot's value is unchanged, so the deletion did not fail.
     let is_unchanged = matches!(deletion.code(), None | Some("None"));
     let is_full = is_unchanged && is(addition, "ConditionalCheckFailed") && !has_room;
     is_full.then(|| without_room(key, target))
@@ -448,22 +450,22 @@ mod tests {
         let text = ("until", SdkValue::S("soon".to_owned()));
         let note = ("note", SdkValue::S("x".to_owned()));
         for (slot, attributes) in [
-            // Into a missing slot, and into some with other times.
+            // The target is missing, or has another expiry.
             ("A#2", vec![votes(3), until(&soon)]),
             ("B#0", vec![votes(1), until(&soon)]),
             ("B#2", vec![votes(3), until(&late)]),
             ("B#4", vec![votes(5), until(&soon)]),
-            // Only one of the two expires.
+            // Only one of the two slots expires.
             ("C#0", vec![votes(1)]),
             ("C#2", vec![votes(3), until(&soon)]),
             ("D#0", vec![votes(1), until(&soon)]),
             ("D#2", vec![votes(3)]),
-            // An expired slot no longer counts: it is not moved, and none is moved into it.
+            // An expired slot no longer counts: it is not moved, and no value is moved into it.
             ("E#0", vec![votes(1)]),
             ("E#2", vec![votes(3), until(&over)]),
             ("F#0", vec![votes(1), until(&over)]),
             ("F#2", vec![votes(3), until(&soon)]),
-            // More attributes than a value and a time.
+            // These slots have more attributes than a value and an expiry.
             ("G#2", vec![votes(3), until(&soon), note.clone()]),
             ("H#2", vec![votes(3), text]),
             ("I#0", vec![votes(1), note]),
@@ -499,7 +501,8 @@ mod tests {
         }
     }
 
-    /// Between the read of the target and the transaction, its expiry changed, or it was created.
+    /// Between the read of the target and the transaction, the target was created or its expiry
+    /// changed.
     #[tokio::test]
     async fn a_target_whose_time_was_changed_meanwhile_is_read_again() {
         let store = TestStore::open().await;

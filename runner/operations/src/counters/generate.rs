@@ -1,7 +1,7 @@
 //! `weir counters generate`: casts seeded votes and computes the expected totals.
 //!
-//! The same flags give the same votes in the same order. The expected totals are computed here,
-//! independently of slots and functions.
+//! The same flags give the same votes in the same order. The expected totals are computed from the
+//! votes alone, without slots and functions.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ struct Vote {
     points: i64,
 }
 
-/// The result of the votes.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Generated {
     pub(super) votes: u64,
@@ -94,7 +94,8 @@ pub(super) struct Generated {
     pub(super) totals: BTreeMap<String, Tally>,
     /// The votes that may or may not be counted.
     pub(super) doubts: Doubts,
-    /// How long the totals took after the last vote; `None` if they were not correct in time.
+    /// Time from the last vote until the totals were correct; `None` if they were not correct in
+    /// time.
     pub(super) lag: Option<Duration>,
     /// Whether the totals were checked and differ.
     pub(super) differs: bool,
@@ -105,7 +106,7 @@ pub(super) struct Generated {
 pub(super) struct Tally {
     /// The sum of all votes that were cast.
     pub(super) voted: i64,
-    /// The expected total: a range if some votes may or may not be counted.
+    /// The expected total. It is a range if some votes may or may not be counted.
     pub(super) must_be: Range,
     /// The total that was found, if it was checked.
     pub(super) found: Option<Number>,
@@ -120,7 +121,8 @@ impl GenerateArguments {
         format!("v{}", self.draw(number, 0, self.voters))
     }
 
-    /// Returns the vote with a number. With ballots, a voter has one vote in all counters together.
+    /// Returns the vote with this number. With ballots, a voter has one vote in all counters
+    /// together.
     fn vote(&self, number: u64, slots: u32) -> Vote {
         let draw = |which: u64, bound: u64| self.draw(number, which, bound);
         let voter = self.voter(number);
@@ -133,8 +135,8 @@ impl GenerateArguments {
         Vote { counter: format!("{prefix}{}", draw(1, self.counters)), voter, slot, points }
     }
 
-    /// Returns the numbers of the votes of one lane. Lanes are concurrent. With ballots, the last
-    /// vote of a voter counts, so all votes of a voter are in one lane and keep their order.
+    /// Returns the numbers of the votes that one lane sends. Lanes run concurrently. With ballots,
+    /// only a voter's last vote counts, so all votes of a voter go through one lane in order.
     fn numbers_of(&self, lane: u64, by_voter: bool) -> impl Iterator<Item = u64> {
         let (first, step) = if by_voter { (0, 1) } else { (lane, VOTERS_AT_ONCE as usize) };
         (first..self.votes).step_by(step).filter(move |number| {
@@ -214,7 +216,7 @@ async fn cast_all(
     started: Instant,
     progress: &ProgressBar,
 ) -> Result<Doubts, String> {
-    // Shared by all lanes, so that doubtful votes are reported even if another lane fails.
+    // All lanes share this list, so that doubtful votes are reported even if another lane fails.
     let doubts = Mutex::new(Doubts::default());
     let noted = || doubts.lock();
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
@@ -256,7 +258,7 @@ async fn cast_all(
     }
 }
 
-/// Reads the totals until they are correct or the time is up.
+/// Reads the totals until they are correct or the time is over.
 async fn verify(
     place: &Place,
     totals: &TotalFlags,

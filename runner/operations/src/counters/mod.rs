@@ -1,5 +1,5 @@
-//! `weir counters`: reads a counter in three ways, folds slots, casts and recounts votes that may
-//! be changed, and generates votes.
+//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and
+//! generates votes.
 //!
 //! It works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
 
@@ -32,7 +32,7 @@ use template::{Function, Stack};
 
 /// The function's environment variable with the number of slots of each counter.
 const COUNT: &str = "SLOT_COUNT";
-/// Its value in the project's template.
+/// Value of SLOT_COUNT in the project's template.
 pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
 
 /// Arguments of `weir counters`.
@@ -141,7 +141,7 @@ pub enum How {
     Fresh,
 }
 
-/// The slots of counters and their endpoint.
+/// The slots of all counters, and the endpoint that stores them.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub endpoint: String,
@@ -161,7 +161,7 @@ impl Place {
     }
 }
 
-/// Runs the verb. Values that no flag sets come from the template, if there is one.
+/// Runs the verb. The template, if there is one, gives the values that no flag sets.
 ///
 /// # Errors
 /// What could not be read or written, and what to do about it.
@@ -178,7 +178,7 @@ pub async fn run(
         };
         Ok(Place::new(&endpoint, slots, count))
     };
-    // Folding and recounting cover every existing slot.
+    // Fold and recount must cover every existing slot, whatever number is configured.
     let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
     match arguments.verb {
         CountersVerb::Read { counter, how, slots, count, totals } => {
@@ -228,8 +228,8 @@ pub async fn run(
     }
 }
 
-/// Explains why a counter has no slots, as far as it was read. Only its total can show slots that
-/// are gone.
+/// Explains why a counter has no slots. Only a total can show that slots have existed, so the text
+/// depends on what was read.
 fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
     match (how, reading.has_total) {
         (_, true) => {
@@ -254,7 +254,8 @@ fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
     Exit::Differences
 }
 
-/// Returns the slots for votes: the requested number, or else all that are totalled.
+/// Returns the number of slots for votes: the requested one, or else all slots that the function
+/// totals.
 ///
 /// # Errors
 /// When more are requested than the function totals.
@@ -281,7 +282,8 @@ pub(crate) fn slots_to_count_in(
     Ok(asked)
 }
 
-/// Returns the SLOT_COUNT of the function of this slots table, or else of any function that has it.
+/// Returns the SLOT_COUNT of the function that totals this slots table; without such a function,
+/// that of any function with the variable.
 fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
     let functions = stack.map_or(&[][..], |stack| &stack.functions);
     let counting = || functions.iter().filter(|function| function.environment.contains_key(COUNT));

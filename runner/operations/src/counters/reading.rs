@@ -1,4 +1,4 @@
-//! The three reads of a counter: their costs and guarantees.
+//! The three ways to read a counter, with different costs and guarantees.
 //!
 //! Nothing is written.
 
@@ -21,7 +21,8 @@ use client::attribute::from_sdk_item;
 use client::contention::{Attempts, is_contended};
 use client::sdk_error::error_text;
 
-/// Maximum number of rounds in which keys that a throttled table left unprocessed are read.
+/// Maximum number of read rounds. Each round reads the keys that a throttled table has left
+/// unprocessed.
 const ROUNDS_MAX: u32 = 10;
 
 /// The result of a read.
@@ -30,7 +31,7 @@ pub(super) struct Reading {
     pub(super) total: Number,
     /// Number of existing slots.
     pub(super) slots: usize,
-    /// The stamp of the last stream record in the total; `None` when slots were read.
+    /// The stamp of the last stream record that the total includes; `None` when slots were read.
     pub(super) as_of: Option<String>,
     /// Whether a total item was read and exists.
     pub(super) has_total: bool,
@@ -39,7 +40,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Returns the reading of slots.
+    /// Returns the result of a read of slots.
     fn of_slots(total: Number, slots: usize, has_total: bool) -> Self {
         Self { total, slots, as_of: None, has_total, otherwise: None }
     }
@@ -59,7 +60,7 @@ pub(super) async fn read(
         How::RolledUp => {
             let item = item_of(&place.client, totals, counter).await?;
             let total = total_in(item.as_ref(), counter)?;
-            // A total that no stream record has reached yet has no stamp.
+            // A total has no stamp before it includes a stream record.
             let as_of = total.cells.as_of().filter(|stamp| stamp.base() != Stamp::lowest());
             Ok(Reading {
                 total: total.cells.sum(),
@@ -82,7 +83,7 @@ pub(super) async fn read(
             let mut slots = slots_needed(&total, place.rule.slot_count);
             slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
-            // Only values are needed here, not since when a slot is gone.
+            // Only values are needed here. The times at which slots were deleted do not matter.
             let cells = decide(&total, &values, &BTreeSet::new(), 0);
             let total = total.joined(&cells).unwrap_or(total);
             Ok(Reading::of_slots(total.cells.sum(), values.len(), item.is_some()))
@@ -134,7 +135,7 @@ async fn item_of(
     item.item.map(from_sdk_item).transpose()
 }
 
-/// The flags that name a table and its key, and the current table name.
+/// The flags that name a table and its key, and the table's current name.
 struct Flags<'t> {
     table: &'static str,
     known: &'t str,
@@ -142,11 +143,11 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
-    /// Returns advice for an error that a missing table or another key explains, as the end of a
-    /// message.
+    /// Returns advice, as the end of a message, for an error that a missing table or another key
+    /// explains.
     fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
         let Self { table, known, key } = self;
-        // A transaction has its reasons in its message.
+        // A cancelled transaction has its reasons in its message.
         let is_refused = error.message().is_some_and(|said| said.contains("ValidationError"));
         match error.code() {
             Some("ResourceNotFoundException") => {
@@ -175,7 +176,7 @@ fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
     })
 }
 
-/// Reads all slots in one transaction, as of one moment.
+/// Reads all slots in one transaction, so that all values are of the same moment.
 async fn at_one_moment(
     place: &Place,
     counter: &str,
@@ -205,7 +206,7 @@ async fn at_one_moment(
             let advice = slot_flags(place).advice(&error);
             return Err(format!("cannot read the slots: {reason}{advice}"));
         }
-        // A vote was in conflict: all slots must be unchanged during this read.
+        // A vote was in conflict. The transaction needs all slots to be unchanged while it reads.
         if !attempts.next().await {
             return Err(format!(
                 "votes arrive too fast for a consistent read; use --how fresh: {reason}"
@@ -222,7 +223,7 @@ async fn at_one_moment(
     Ok(values)
 }
 
-/// Reads all slots, each strongly consistent, but not as of one moment.
+/// Reads each slot strongly consistently. The values may be of different moments.
 async fn each(
     place: &Place,
     counter: &str,
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(requests.len(), answers.len());
     }
 
-    /// DynamoDB would reject the whole read.
+    /// One such key would make DynamoDB reject the whole read.
     #[tokio::test]
     async fn a_slot_whose_key_would_be_too_long_is_not_asked_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(requests[0].matches(r#""Get""#).count(), 10);
     }
 
-    /// As after `fold --to 1`: the value of slot 1 is in slot 0.
+    /// The table is as after `fold --to 1`: the value of slot 1 is in slot 0.
     #[tokio::test]
     async fn a_slot_that_was_folded_away_is_not_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -348,7 +349,8 @@ mod tests {
         tokio::join!(serve(listener, &answers), reads);
     }
 
-    /// Another writer wrote the first one; a reconciliation before any record wrote the second one.
+    /// The first total was written by another writer; the second one by a reconciliation before any
+    /// record.
     #[tokio::test]
     async fn a_total_that_contradicts_its_slots_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -405,7 +407,7 @@ mod tests {
         for (said, flag) in read_all().await.iter().zip([&total, &slot, &total]) {
             assert!(said.ends_with(flag), "{said}");
         }
-        // Their key is `p`.
+        // The tables' key is `p`.
         store.table(&slots).await;
         store.table(&all_totals).await;
         for (said, flag) in

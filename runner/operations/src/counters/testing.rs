@@ -8,7 +8,7 @@ use super::Place;
 use super::flags::TotalFlags;
 use client::endpoint;
 
-/// Returns tables at an endpoint, with four slots of each counter.
+/// Returns the tables at an endpoint, with four slots per counter.
 pub(super) fn place(endpoint: &str) -> Place {
     Place {
         client: endpoint::client(endpoint),
@@ -27,8 +27,8 @@ pub(super) fn totals() -> TotalFlags {
     TotalFlags { totals_table: "totals".to_owned(), total_key: "counter".to_owned() }
 }
 
-/// Serves the answers (status, body, whether it closes the connection), each on the open connection
-/// or a new one; returns the requests.
+/// Serves prepared answers and returns the requests. An answer is a status, a body, and whether the
+/// connection is closed after it. It is sent on the open connection, or on a new one.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
     let (mut requests, mut open) = (Vec::new(), None);
     for (status, body, closes) in answers {
@@ -52,7 +52,7 @@ pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) 
     requests
 }
 
-/// Returns true if a request has the number of body bytes that its head declares.
+/// Returns true if a request has as many body bytes as its head declares.
 fn is_whole(request: &str) -> bool {
     let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| {

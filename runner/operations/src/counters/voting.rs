@@ -1,8 +1,8 @@
 //! Sends each generated vote to its slot with one `UpdateItem`.
 //!
-//! A local store gets plain HTTP: the SDK takes several times the processor time of the store
-//! itself, and a generator on the same machine must not measure itself. Other endpoints get the
-//! SDK.
+//! A local store is called with plain HTTP, other endpoints through the SDK. The SDK takes several
+//! times the processor time of a local store, so a measurement on one machine would mostly measure
+//! the SDK.
 
 use std::error::Error;
 use std::time::Duration;
@@ -28,14 +28,14 @@ use client::endpoint::attempt_limit;
 use client::keys;
 use client::sdk_error::error_text;
 
-/// Maximum attempts to connect: about a second and a half with the pauses between them.
+/// Maximum attempts to connect. The pauses between them add up to about 1.5 seconds.
 const CONNECTIONS_MAX: u32 = 6;
-/// Pause before the second attempt; it doubles each time.
+/// Pause before the second attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, \
     SignedHeaders=content-type;host;x-amz-date;x-amz-target, \
     Signature=0000000000000000000000000000000000000000000000000000000000000000";
-/// Timeout of an answer.
+/// Timeout of a vote's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends votes one by one.
@@ -51,24 +51,24 @@ pub(super) struct Plain {
     client: HttpClient<HttpConnector, Full<Bytes>>,
     uri: Uri,
     headers: HeaderMap,
-    /// The body: up to the slot's key, up to the points, and the rest.
+    /// The parts of the body: before the slot's key, between key and points, and after the points.
     body: [String; 3],
 }
 
 /// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cast {
-    /// It is counted.
+    /// The vote is counted.
     Counted,
-    /// It may or may not be counted, for this reason.
+    /// The vote may or may not be counted, for this reason.
     Perhaps(String),
 }
 
-/// Why an attempt did not certainly count: its state, and a description.
+/// An attempt that may not have counted: the state of the addition, and a description.
 type Failed = (Addition, String);
 
 impl<'p> Voting<'p> {
-    /// Returns a sender for the place's slots, which does not connect yet.
+    /// Returns a sender for the place's slots. It does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
         match plain_uri(&place.endpoint).filter(|_| !keys::are_own(&place.endpoint)) {
             Some(uri) => Self::Plain(Box::new(Plain::to(uri, place))),
@@ -76,8 +76,8 @@ impl<'p> Voting<'p> {
         }
     }
 
-    /// Adds points to a slot. It retries an attempt that certainly did not count, and no other,
-    /// because a vote could count twice.
+    /// Adds points to a slot. It retries only attempts that certainly did not count, because
+    /// another retry could count the vote twice.
     ///
     /// # Errors
     /// When the vote is refused, or the store cannot be reached; it is not counted then.
@@ -114,7 +114,8 @@ impl<'p> Voting<'p> {
     }
 }
 
-/// Returns the address of an endpoint that is sent plain HTTP.
+/// Returns the address of an endpoint that is called with plain HTTP; `None` for one that needs the
+/// SDK.
 fn plain_uri(endpoint: &str) -> Option<Uri> {
     let uri: Uri = endpoint.parse().ok()?;
     let is_plain = uri.scheme_str() == Some("http")
@@ -123,8 +124,8 @@ fn plain_uri(endpoint: &str) -> Option<Uri> {
     is_plain.then_some(uri)
 }
 
-/// Returns the headers of every request. The signature is a placeholder: a local store without
-/// access keys accepts it.
+/// Returns the headers of every request. The signature is a placeholder, which a local store
+/// without access keys accepts.
 fn headers() -> HeaderMap {
     HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0")),
@@ -202,7 +203,7 @@ fn broken(error: &dyn Error) -> Failed {
     (Addition::Perhaps, format!("the connection broke: {}", in_words(error)))
 }
 
-/// Returns the innermost cause: hyper's outer errors name only its own layers.
+/// Returns the innermost cause, because hyper's outer errors name only its own layers.
 fn in_words(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -314,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_vote_waits_for_the_transaction_that_is_at_its_slot() {
         let conflict = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"Transaction is ongoing for the item"}"#;
-        // More answers than for any other reason of a retry.
+        // These are more conflicts than the retries that other errors get.
         let mut answers = vec![(400, conflict, false); 5];
         answers.push((200, "{}", false));
         for by_sdk in [false, true] {

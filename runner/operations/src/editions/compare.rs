@@ -1,7 +1,8 @@
-//! `weir editions check`: counts an edition again and compares it with the current one.
+//! `weir editions check`: verifies that an edition is complete, and compares it with the current
+//! one.
 //!
-//! Both have the same keys in the same parts, so they are compared part by part. An edition that is
-//! not ready is not complete. Nothing is written.
+//! An edition stores each key in a fixed part (partition of the table), so two editions are
+//! compared part by part. An edition that is not ready is not complete. Nothing is written.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ impl Difference {
     }
 }
 
-/// Counts and compares.
+/// Recounts an edition and compares it with the current one.
 ///
 /// # Errors
 /// When the edition does not exist, or cannot be read.
@@ -88,8 +89,8 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     Ok(if is_whole { Exit::Done } else { Exit::Differences })
 }
 
-/// Returns true if a counted edition has all its items. Until it is ready its record has 0 items,
-/// which also matches one whose preparation died before the first item.
+/// Returns true if a counted edition has all its items. The state matters too: until an edition is
+/// ready, its record has 0 items, which also equals a preparation that died before the first item.
 fn is_whole(edition: &Edition, counted: Digest) -> bool {
     edition.state == EditionState::Ready
         && (counted.items, counted.sum) == (edition.items, edition.digest)

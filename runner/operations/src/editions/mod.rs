@@ -1,8 +1,8 @@
 //! `weir editions`: versions of many items that are prepared together and published with one
 //! conditional write.
 //!
-//! It works on any DynamoDB endpoint. `rules::versions::edition` decides the states of an edition;
-//! `reading` also shows how readers of your own read them.
+//! It works on any DynamoDB endpoint. `rules::versions::edition` defines the states of an edition.
+//! `reading` is also an example for an application that reads editions.
 
 mod compare;
 mod prepare;
@@ -180,7 +180,7 @@ fn show_turned(turned: Result<(EditionHead, String), String>, output: Output) ->
     match turned {
         Ok((head, done)) => {
             say(&done);
-            // Before the first edition there was none.
+            // 0 stands for no previous edition.
             let previous = (head.previous > 0).then_some(head.previous);
             output::rows(
                 output,

@@ -1,10 +1,11 @@
 //! `weir editions prepare`: writes the next edition, item by item, from a table, a file or the
 //! current edition, optionally through a command.
 //!
-//! A conditional write of the head reserves the number first, so concurrent preparations have
-//! different editions. A preparation that dies leaves an edition in the state `preparing`, which is
-//! never published. If such an edition is pruned while its items are still being written, the
-//! writer removes them, because without the record no other process could find them.
+//! First a conditional write of the head reserves the number, so concurrent preparations get
+//! different numbers. A preparation that dies leaves an edition in the state `preparing`, which is
+//! never published. An edition may be pruned while its items are still being written. In that case
+//! the writer removes its late items, because no other process can find them without the edition's
+//! record.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -40,26 +41,27 @@ const BATCH_ITEMS: usize = 25;
 pub(super) const BATCHES_AT_ONCE: usize = 8;
 /// Capacity of the queues between reader, command and writer, in items.
 const QUEUE_ITEMS: usize = 1_000;
-/// Maximum number of items of an edition: a hash of each key is kept in memory to find duplicates.
+/// Maximum number of items of an edition. A hash of each key is kept in memory to find duplicates.
 const ITEMS_MAX: u64 = 50_000_000;
-/// Maximum consecutive attempts to write items that a throttled table left unprocessed, none of
-/// which wrote any.
+/// Maximum number of consecutive attempts that write nothing of a batch because the table is
+/// throttled.
 const ATTEMPTS_MAX: u32 = 12;
 
 /// Writes the next edition.
 ///
 /// # Errors
-/// What is wrong with the items or could not be written. The edition is then never published; `weir
-/// editions prune` removes it.
+/// What is wrong with the items, or what could not be written. Such an edition is never published;
+/// `weir editions prune` removes it.
 pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
-    // Read before any item: items that are published later are not in this edition.
+    // The current edition is read before any item. Items of a later current edition do not get into
+    // the new one.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,
         Err(reason) => {
-            // While it has a record, `prune` can remove it.
+            // As long as the edition has a record, `prune` can remove it.
             match left_behind(place, &edition).await {
                 Ok(_) => Err(reason),
                 Err(left) => Err(format!("{reason}; {left}")),
@@ -68,7 +70,7 @@ pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<E
     }
 }
 
-/// Writes the items.
+/// Writes the items of the edition.
 async fn fill(
     place: &Place,
     arguments: &PrepareArguments,
@@ -87,8 +89,8 @@ async fn fill(
     })
 }
 
-/// Cleans up after an edition that could not be finished. If it was pruned meanwhile, this removes
-/// the items that were written after that.
+/// Cleans up after an edition that could not be finished. If the edition was pruned in the
+/// meantime, the items that were written since are removed.
 async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>, String> {
     let number = edition.number;
     let found = reading::edition(place, number).await?;
@@ -128,8 +130,8 @@ async fn keys(
     }
 }
 
-/// Reserves the next number. It retries if another process reserves one or changes the head at the
-/// same time, or the table is throttled.
+/// Reserves the next number. Retries if another process changes the head at the same time, or the
+/// table is throttled.
 async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, String> {
     let mut attempts = Attempts::first();
     loop {
@@ -210,7 +212,7 @@ async fn read(
     reading::was_there(place, current).await
 }
 
-/// Sends the items of lines in DynamoDB JSON.
+/// Sends items to the writer, one per line of DynamoDB JSON.
 async fn send_lines(
     text: impl tokio::io::AsyncBufRead + Unpin,
     place: &str,
@@ -257,7 +259,7 @@ async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io
         let line = json::item_to_string(&item) + "\n";
         match stdin.write_all(line.as_bytes()).await {
             Ok(()) => {}
-            // The command, such as `head`, needs no more input; its exit code shows whether it
+            // The command may need no more input, as `head` does. Its exit code shows whether it
             // failed.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 while from.recv().await.is_some() {}
@@ -269,7 +271,7 @@ async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io
     stdin.shutdown().await
 }
 
-/// Writes the items of the edition; two items with one key are an error.
+/// Writes the items of the edition. Two items with the same key are an error.
 async fn write(
     place: &Place,
     edition: &Edition,
@@ -314,7 +316,7 @@ async fn write(
     written.map(|()| digest)
 }
 
-/// Writes a batch, and retries unprocessed items as long as some progress is made.
+/// Writes a batch. Retries unprocessed items as long as attempts make progress.
 pub(super) async fn write_batch(
     place: &Place,
     mut requests: Vec<WriteRequest>,
@@ -362,7 +364,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
         Ok(_) => Ok(ready),
         Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
             // If the response to the first attempt was lost, the retry fails because the edition is
-            // ready already.
+            // already ready.
             match left_behind(place, &ready).await? {
                 Some(found) if (found.state, found.digest) == (ready.state, ready.digest) => {
                     Ok(ready)
@@ -393,12 +395,12 @@ mod tests {
         place.client.scan().table_name(&place.table).send().await.unwrap().count()
     }
 
-    /// An edition that is pruned while its last items are being written.
+    /// The edition is pruned while its last items are being written.
     #[tokio::test]
     async fn items_written_after_a_prune_do_not_stay() {
         let store = TestStore::open().await;
         let (place, items) = (place(&store).await, items(30));
-        // A preparation that died leaves a record, which pruning finds.
+        // A preparation that died has left a record, so a prune finds it.
         let dead = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
         fill(&place, &of_file(&items), &dead, 0).await.unwrap();
         assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(1, 30)]));
@@ -411,7 +413,8 @@ mod tests {
         assert_eq!(entries(&place).await, 1);
     }
 
-    /// An item turns out to be invalid after the edition was pruned and others were written.
+    /// After the edition was pruned and further items were written, an item turns out to be
+    /// invalid.
     #[tokio::test]
     async fn a_failed_preparation_that_was_pruned_leaves_no_items() {
         let store = TestStore::open().await;
@@ -423,7 +426,7 @@ mod tests {
         assert!(failed.contains("line 31"), "{failed}");
         assert_eq!(left_behind(&place, &living).await, Ok(None));
         assert_eq!(entries(&place).await, 1);
-        // An edition that was not pruned stays until a prune.
+        // An edition that was not pruned keeps its items until a prune.
         assert!(run(&place, &of_file(&items)).await.is_err());
         let left = reading::known_edition(&place, 2).await.unwrap();
         assert_eq!(left.state, EditionState::Preparing);
@@ -437,7 +440,8 @@ mod tests {
         (0..count).map(delete).collect()
     }
 
-    /// A table that accepts one item of each request, more often than an attempt may fail.
+    /// The table accepts only one item of each request, so the batch needs more attempts than may
+    /// fail in a row.
     #[tokio::test]
     async fn a_batch_is_sent_again_as_long_as_some_of_it_is_written() {
         let count = ATTEMPTS_MAX as usize + 3;
@@ -491,7 +495,7 @@ mod tests {
         }
     }
 
-    /// As if the response to the last write was lost and the write retried.
+    /// The response to the last write was lost, so the write is retried.
     #[tokio::test]
     async fn a_ready_edition_stays_ready() {
         let store = TestStore::open().await;

@@ -1,10 +1,10 @@
 //! Removes editions that are no longer visible.
 //!
-//! First the edition becomes `pruned`, in a transaction that checks that the head does not name it
-//! and that it was not current again meanwhile. From then on it cannot be published. Then its items
-//! are removed, then its record. A prune that dies leaves an edition that the next prune removes. A
-//! process that still prepares the edition notices at its end, and removes the items that it wrote
-//! since.
+//! First a transaction sets the edition's state to `pruned`. It checks that the head does not name
+//! the edition, and that the edition was not current again since it was read. A pruned edition
+//! cannot be published. Next its items are removed, and last its record. If the prune dies, the
+//! next prune continues. If another process is still preparing the edition, that process notices
+//! the prune at its end and removes its late items.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, DeleteRequest, TransactWriteItem, Update,
@@ -29,14 +29,14 @@ const DAY_SECONDS: u64 = 86_400;
 /// Maximum number of deletes in a request, set by DynamoDB.
 const BATCH_DELETES: usize = 25;
 
-/// Removes old editions; returns their numbers with the number of items of each.
+/// Removes old editions. Returns the number of each removed edition, and the number of its items.
 ///
 /// # Errors
 /// When the table cannot be read or written; removed items stay removed.
 pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>, String> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
-    // Zero days include every edition that was begun or left up to now.
+    // With zero days, every edition that was begun or replaced up to now is old enough.
     let before = place.now.saturating_sub(days.saturating_mul(DAY_SECONDS));
     let before = if days == 0 { u64::MAX } else { before };
     let mut pruned = Vec::new();
@@ -55,8 +55,8 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
     Ok(pruned)
 }
 
-/// Marks an edition as pruned; returns `false` if it may be visible or is gone. If it was current
-/// again meanwhile, its time of leaving differs from the one that was read.
+/// Marks an edition as pruned. Returns `false` if it may be visible or no longer exists. If it was
+/// current again since it was read, the time at which it was replaced differs.
 async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let number = edition.number;
     let records = SdkValue::S(records_key(&place.set));
@@ -118,7 +118,7 @@ pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
     Ok(removed)
 }
 
-/// Removes the items of an edition; returns how many there were.
+/// Removes the items of an edition and returns their number.
 pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, String> {
     let progress = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {pos} items, {per_sec}") {
@@ -173,7 +173,7 @@ mod tests {
     use crate::counters::testing::serve;
     use testing::store::TestStore;
 
-    /// The editions and the head were read before other processes changed the head.
+    /// The prune has read the editions and the head before other processes change the head.
     #[tokio::test]
     async fn only_an_edition_that_was_turned_to_meanwhile_is_left() {
         let store = TestStore::open().await;
@@ -184,7 +184,7 @@ mod tests {
         }
         let editions = reading::editions(&place).await.unwrap();
         let [one, two, three, four, five] = editions.as_slice() else { panic!("{editions:?}") };
-        // A number is reserved, and edition 2 becomes current and is left again.
+        // A number is reserved, and edition 2 becomes current and is replaced again.
         prepare::run(&place, &of_file(&items)).await.unwrap();
         for number in [2, 4, 5] {
             turn::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))

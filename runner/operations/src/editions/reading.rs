@@ -1,8 +1,8 @@
 //! Reads editions: the head once, then items of the edition that it names.
 //!
-//! Every reader can do the same. The items of a ready edition never change, so a reader sees one
-//! edition, whatever is published meanwhile. Only a slow reader whose edition is pruned has to
-//! start again. Nothing is written.
+//! An application can read in the same way. The items of a ready edition never change, so a reader
+//! sees one consistent edition even while others are published. Only a reader whose edition is
+//! pruned during the read has to start again. Nothing is written.
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -43,7 +43,7 @@ fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
     }
 }
 
-/// Reads the head; a set without one has no current edition.
+/// Reads the head of the set. A set without a head has no current edition.
 pub(super) async fn head(place: &Place) -> Result<EditionHead, String> {
     let found = get(place, &records_key(&place.set), EDITION_HEAD).await?;
     let head = found.as_ref().map(EditionHead::from_item).transpose();
@@ -71,7 +71,7 @@ pub(super) async fn known_edition(place: &Place, number: u64) -> Result<Edition,
         .ok_or_else(|| format!("set `{}` has no edition {number}", place.set))
 }
 
-/// Checks that an edition is complete before it is read.
+/// Checks that an edition is complete, before its items are read.
 pub(super) async fn is_whole(place: &Place, number: u64) -> Result<(), String> {
     match known_edition(place, number).await?.state {
         EditionState::Ready => Ok(()),
@@ -102,8 +102,9 @@ async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>, Str
     found.as_ref().map(image_of).transpose().map_err(|error| error.to_string())
 }
 
-/// Reads an item of an edition, which must be complete, or a missing item would mean nothing. An
-/// item that is found was in the edition, even if it was pruned meanwhile.
+/// Reads an item of an edition. Only in a complete edition does a missing item mean that the
+/// edition has no such key. An item that is found belongs to the edition, even if the edition was
+/// pruned during the read.
 pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
     is_whole(place, number).await?;
     let found = item(place, number, key).await?;
@@ -113,8 +114,8 @@ pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Opt
     Ok(found)
 }
 
-/// Reads an item of the current edition. If the item is missing and the edition was pruned
-/// meanwhile, it reads the next current edition.
+/// Reads an item of the current edition. If the item is missing because the edition was pruned
+/// during the read, the read is repeated with the new current edition.
 pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item>, String> {
     for _ in 0..ATTEMPTS_MAX {
         let number = current(place).await?;
@@ -129,8 +130,8 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
     Err("editions are pruned faster than they can be read: prune with more --days".to_owned())
 }
 
-/// Visits every item of a complete edition with its key, part by part, ordered by key. It checks
-/// the edition again at the end: one that was pruned meanwhile was not read completely.
+/// Visits every item of a complete edition with its key, part by part, ordered by key. At the end,
+/// it checks that the edition was not pruned during the read, which would have made it incomplete.
 pub(super) async fn each(
     place: &Place,
     number: u64,
@@ -150,7 +151,7 @@ pub(super) async fn was_there(place: &Place, number: u64) -> Result<(), String> 
         Some(EditionState::Preparing) => Err(format!(
             "edition {number} is preparing, so the items may be incomplete: run the command again when it is ready"
         )),
-        // Pruning removes the record last.
+        // The record is removed last, so a missing record means that the edition was pruned.
         Some(EditionState::Pruned) | None => {
             Err(format!("edition {number} was pruned while it was read: run the command again"))
         }

@@ -1,4 +1,4 @@
-//! Tests of editions in a store in this process: those that are not current or not complete.
+//! Tests of editions that are not current or not complete, against a store in this process.
 
 use std::io::Write;
 
@@ -11,11 +11,11 @@ use super::*;
 use client::attribute::to_sdk_item;
 use testing::store::TestStore;
 
-/// The time at which a test begins; days are counted from here.
+/// The time at which a test begins. Later times are counted from it in days.
 const NOW: u64 = 1_700_000_000;
 const DAY: u64 = 86_400;
 
-/// Returns a table of editions for a command at `now`.
+/// Returns a place with an empty table of editions, whose time is [`NOW`].
 pub(super) async fn place(store: &TestStore) -> Place {
     store.table_of("editions", "edition", "item").await;
     at(store, NOW)
@@ -30,8 +30,8 @@ fn at(store: &TestStore, now: u64) -> Place {
     }
 }
 
-/// Returns a place at a listener whose answers a test gives. The SDK does not retry, which would
-/// take time.
+/// Returns a place whose endpoint is a listener, so that the test writes the answers. The SDK does
+/// not retry, because its pauses would take time.
 pub(super) async fn listening() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = endpoint::client(&format!("http://{}", listener.local_addr().unwrap()));
@@ -52,7 +52,7 @@ pub(super) fn items(count: usize) -> NamedTempFile {
     file
 }
 
-/// Returns the arguments that prepare an edition of the items in a file.
+/// Returns the arguments that prepare an edition from the items in a file.
 pub(super) fn of_file(file: &NamedTempFile) -> PrepareArguments {
     PrepareArguments {
         from_table: None,
@@ -73,24 +73,25 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     let (place, items) = (place(&store).await, items(3));
     prepare_and_publish(&place, &items).await;
     prepare_and_publish(&place, &items).await;
-    // Two months later, edition 3 replaces edition 2, and edition 4 replaces that one at once.
+    // Two months later, edition 3 replaces edition 2, and edition 4 replaces edition 3 at once.
     let later = at(&store, NOW + 60 * DAY);
     prepare_and_publish(&later, &items).await;
     prepare_and_publish(&later, &items).await;
     let left = reading::known_edition(&later, 2).await.unwrap();
     assert_eq!((left.left_at, left.state), (Some(later.now), EditionState::Ready));
-    // Edition 1 was left long ago.
+    // Edition 1 was replaced long ago.
     assert_eq!(prune::run(&later, 0, 1).await, Ok(vec![(1, 3)]));
     assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
     assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
-    // After a roll back to an edition, its time counts from when it was left again.
+    // After a rollback to an edition, its age counts from when it was replaced again.
     turn::roll_back(&later, None, None).await.unwrap().unwrap();
     let back = at(&store, later.now + 9 * DAY);
     turn::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
     assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
 }
 
-/// Otherwise no edition could be published over one whose record was deleted by hand.
+/// If the record were needed, no edition could be published after an operator deleted the current
+/// one's record.
 #[tokio::test]
 async fn a_missing_record_is_neither_needed_nor_recreated() {
     let store = TestStore::open().await;
@@ -136,7 +137,7 @@ async fn an_unready_edition_does_not_appear_whole() {
             Ok(())
         });
         assert_eq!((dumped.await, seen), (Err(not_whole.clone()), 0));
-        // Whether it has the key or not.
+        // The result is the same whether the edition has the key or not.
         for key in [r#"{"id":1}"#, r#"{"id":9}"#] {
             assert_eq!(get(&place, key, Some(number)).await, Err(not_whole.clone()), "{key}");
         }
@@ -157,7 +158,7 @@ async fn set_state(place: &Place, number: u64, state: &str) {
     put.set_item(Some(to_sdk_item(&record))).send().await.unwrap();
 }
 
-/// DynamoDB accepts them as items of a table, but not in an edition.
+/// DynamoDB accepts these items in a table, but they are too large for an edition.
 #[tokio::test]
 async fn an_item_too_large_for_an_edition_is_named_with_its_limit() {
     let store = TestStore::open().await;

@@ -1,9 +1,10 @@
 //! Publishes editions and rolls back, each with one conditional write of the head.
 //!
-//! The write of the head checks that the edition is ready, so an edition that is being pruned
-//! cannot become current, and one of two concurrent writers is refused. The write's condition names
-//! the editions that were read, so numbers that others reserve meanwhile do not matter. The same
-//! write records when the previous edition was left, so that pruning lets its readers finish.
+//! The write checks that the edition is ready, so an edition that is being pruned cannot become
+//! current. Its condition contains the current and the previous edition of the head that was read,
+//! so one of two concurrent writers is refused. A number that another process reserves in the
+//! meantime does not matter. The same transaction records when readers left the previous edition,
+//! so that a prune lets them finish.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,
@@ -21,7 +22,7 @@ use client::attribute::to_sdk_item;
 use client::contention::{Attempts, Undone, why_undone};
 use client::sdk_error::error_text;
 
-/// The new head and a message, or why it was refused.
+/// The new head and a message, or the reason of a refusal.
 type Turned = Result<(EditionHead, String), String>;
 
 /// Publishes an edition.
@@ -31,7 +32,7 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String
     turn(place, head, head.published(&edition)).await
 }
 
-/// Makes the previous edition current, or the one with a number. With `from`, only if that edition
+/// Makes the previous edition current, or the edition `to`. With `from`, it does so only if `from`
 /// is current.
 pub(super) async fn roll_back(
     place: &Place,
@@ -44,7 +45,7 @@ pub(super) async fn roll_back(
     }
     let number = match to.map_or_else(|| head.before(), Ok) {
         Ok(number) => number,
-        // A repeated roll back: it is done already.
+        // A repeated rollback succeeds, because the result is already there.
         Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok(Ok((head, done.to_string()))),
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
@@ -52,8 +53,8 @@ pub(super) async fn roll_back(
     turn(place, head, head.turned_to(&edition)).await
 }
 
-/// Returns the answer for a `from` that is not current: success, if it was left for the requested
-/// edition, else that another process changed the head.
+/// Returns the answer if `from` is not the current edition. It is a success if `from` was already
+/// left for the requested edition; else another process has changed the head.
 fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Turned {
     let is_done = match to {
         Some(to) => to == head.current,
@@ -75,7 +76,7 @@ async fn turn(
 ) -> Result<Turned, String> {
     let to = match to {
         Ok(to) => to,
-        // A repeated command: it is done already.
+        // A repeated command succeeds, because the result is already there.
         Err(done @ PublishRefusal::IsCurrent(_)) => return Ok(Ok((from, done.to_string()))),
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
@@ -83,7 +84,8 @@ async fn turn(
     let head = turn_head(place, from, to)?;
     let mut request =
         place.client.transact_write_items().transact_items(is_ready).transact_items(head);
-    // A record that an operator deleted must not come back as a stub.
+    // If an operator has deleted the record, the update must not create it again with a single
+    // attribute.
     if from.current > 0 && reading::edition(place, from.current).await?.is_some() {
         request = request.transact_items(leave(place, from.current)?);
     }
@@ -107,8 +109,8 @@ fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
     (to, said)
 }
 
-/// Returns the answer if the head or the edition has changed: the write may have succeeded although
-/// its response was lost, or another process made the same change.
+/// Returns the answer if the head or the edition has changed. Either the write succeeded and its
+/// response was lost, or another process changed the head.
 async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<Turned, String> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {
@@ -135,7 +137,7 @@ pub(super) fn check_state(
     Ok(TransactWriteItem::builder().condition_check(check).build())
 }
 
-/// Returns the update that records when readers left an edition.
+/// Returns the update that records the time at which readers left an edition.
 fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
     let update = Update::builder()
         .table_name(&place.table)
@@ -151,8 +153,8 @@ fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
-/// Returns the write of a head that still names the editions that were read; numbers that others
-/// reserve meanwhile stay reserved.
+/// Returns the write of a head, on the condition that it still names the editions that were read.
+/// Numbers that other processes reserve in the meantime stay reserved.
 fn turn_head(
     place: &Place,
     from: EditionHead,
@@ -186,7 +188,8 @@ fn turn_head(
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
-/// Returns the write of a head with an unchanged revision, which reserves a number.
+/// Returns the write of a head that reserves a number, on the condition that its revision is
+/// unchanged.
 pub(super) fn put_head(
     place: &Place,
     from: EditionHead,
@@ -247,7 +250,8 @@ mod tests {
             turned.map_or_else(|refused| format!("refused: {refused}"), |(_, said)| said)
         };
         for (from, to, expected) in [
-            // The caller wants to leave edition 2, which another process has left for edition 3.
+            // The caller wants to leave edition 2, but another process has already replaced it by
+            // edition 3.
             (Some(2), None, "refused: edition 3 is current, not edition 2, so nothing was changed"),
             (Some(2), Some(1), "refused: edition 3 is current, not edition 2"),
             (Some(3), None, "edition 2 is current, edition 3 no longer is"),
@@ -270,7 +274,7 @@ mod tests {
         )
     }
 
-    /// Returns the answer of a first edition's publication, with these answers to its requests.
+    /// Publishes a first edition with these answers to its requests.
     async fn published(answers: &[(u16, &str, bool)]) -> Result<Turned, String> {
         let (listener, place): (TcpListener, Place) = listening().await;
         let from = EditionHead { latest: 1, revision: 1, ..EditionHead::default() };
@@ -290,8 +294,8 @@ mod tests {
             let head = EditionHead { current, latest: 2, revision: 5, ..EditionHead::default() };
             format!(r#"{{"Item":{}}}"#, model::json::item_to_string(&head.to_item("main")))
         };
-        // The write succeeded and its response was lost; or another process published another
-        // edition.
+        // Either the write succeeded and its response was lost, or another process published
+        // another edition.
         for (current, is_done) in [(1, true), (2, false)] {
             let head = head(current);
             let answers = [(400, changed.as_str(), false), (200, head.as_str(), false)];

@@ -15,11 +15,11 @@ use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// How to name another table of jobs.
+/// Advice how to name another table of jobs.
 const JOBS_FLAG: &str =
     "name the table of jobs with --jobs-table, for example --jobs-table fan-out-jobs";
 
-/// Shows the jobs of all rules or of one. `rules` are the rules of the template, if known.
+/// Shows the jobs of all rules, or of one rule. `rules` are the rules of the template, if known.
 ///
 /// # Errors
 /// When the table cannot be read, or neither the template nor any job has the rule.
@@ -115,7 +115,7 @@ fn end(damaged: u64, is_open: bool) -> Exit {
     if damaged > 0 || is_open { Exit::Differences } else { Exit::Done }
 }
 
-/// Visits every job with its key; `None` for an item that is not a job.
+/// Visits every job with its key. An item that is not a job is visited as `None`.
 pub(super) async fn each(
     client: &Client,
     table: &str,

@@ -1,7 +1,7 @@
 //! `weir fan-out`: checks the rules and their tables, shows jobs, repairs copies.
 //!
-//! `rules::fan_out` interprets rules. The function itself repairs copies; this module invokes it
-//! page by page, so a repair can be stopped and resumed anywhere.
+//! `rules::fan_out` interprets rules. The function repairs the copies. This module invokes it page
+//! by page, so a repair can be stopped and resumed anywhere.
 
 mod jobs;
 mod prune;
@@ -132,7 +132,7 @@ impl FanOutArguments {
     }
 }
 
-/// Runs the verb. Values that no flag sets come from the template.
+/// Runs the verb. The template gives the values that no flag sets.
 ///
 /// # Errors
 /// What could not be read or done, and what to do about it.
@@ -149,7 +149,8 @@ pub async fn run(
         let name = || setting("JOBS_TABLE", "--jobs-table, for example --jobs-table fan-out-jobs");
         flag.jobs_table.map_or_else(name, Ok)
     };
-    // Read separately from their interpretation: unreadable rules are an error, not a finding.
+    // The text is read first and interpreted later: an unreadable file is an error, an invalid rule
+    // is a finding.
     let rules_text = |flag: &RulesFlag| -> Result<(String, String), String> {
         let Some(path) = &flag.rules else {
             let flag = "--rules, for example --rules rules.yaml";
@@ -167,8 +168,8 @@ pub async fn run(
             let (text, place) = rules_text(&rules)?;
             let asked = match offline {
                 true => None,
-                // Rules of a file are checked without a template too; then the table of jobs may be
-                // unknown.
+                // Rules from a file can be checked without a template; the table of jobs may then
+                // be unknown.
                 false => {
                     Some(Asked { client: client(endpoint)?, jobs_table: jobs_table(table).ok() })
                 }
@@ -209,7 +210,7 @@ fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
     parse_and_check(text).map_err(|error| format!("{place}: {error}"))
 }
 
-/// Returns the value of an environment variable of the first function in the template that has it.
+/// Returns an environment variable of the first function in the template that has it.
 fn setting(stack: &Stack, variable: &str) -> Result<String, String> {
     let mut found =
         stack.functions.iter().filter_map(|function| function.environment.get(variable));

@@ -1,7 +1,7 @@
 //! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
-//! TTL does that a week after the deletion; this does it at once, for example after a purge. A job
-//! that is open, or was written meanwhile, stays.
+//! TTL removes these jobs a week after the deletion. This verb removes them at once, for example
+//! after a purge. An open job stays, and so does a job that was written since it was read.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
@@ -19,7 +19,7 @@ use client::sdk_error::error_text;
 /// Number of concurrent deletes.
 const AT_ONCE: usize = 16;
 
-/// Returns true if a job only records the last state of a deleted origin.
+/// Returns true if a job is complete and only keeps the last state of a deleted origin.
 fn is_prunable(job: &Job) -> bool {
     job.done && job.state.deleted
 }
@@ -75,7 +75,7 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Removes a job that still has this revision; returns whether it did.
+/// Removes a job if it still has this revision. Returns whether it was removed.
 async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Result<bool, String> {
     let request = client
         .delete_item()
@@ -153,7 +153,7 @@ mod tests {
         prune(None, false).await;
         all.remove("s#gone");
         assert_eq!(keys(&store).await, all);
-        // A job that was written meanwhile.
+        // The job was written since it was read.
         assert_eq!(remove(&store.client, "jobs", "r#there".to_owned(), 7).await, Ok(false));
         assert_eq!(keys(&store).await, all);
     }

@@ -1,7 +1,7 @@
 //! `weir fan-out repair`: makes the function check and correct every copy of a rule, page by page.
 //!
-//! Each answer has the key where the next page begins. Repeating a page is idempotent, so a stopped
-//! repair can resume anywhere.
+//! Each answer contains the key at which the next page begins. A page can be repeated, so a stopped
+//! repair can resume at any key.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use client::invocation::invoke;
 use client::output::{self, Output, counted, say};
 use client::running::Running;
 
-/// Repairs the copies of some rules.
+/// Repairs the copies of one or several rules.
 ///
 /// # Errors
 /// When nothing is running or the function fails; corrected copies stay.
@@ -59,8 +59,8 @@ pub(super) async fn run(
     }
 }
 
-/// Describes the copies that were not corrected, by the counts of checked, repaired, postponed and
-/// refused copies; `None` if there are none.
+/// Describes the copies that were not corrected; `None` if there are none. The counts are those of
+/// checked, repaired, postponed and refused copies.
 fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     let postponed = (postponed > 0).then(|| {
         let copies = counted(postponed, "copy was", "copies were");
@@ -76,8 +76,8 @@ fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     (!left.is_empty()).then(|| format!("{rule}: {}", left.join("; ")))
 }
 
-/// Maximum number of consecutive invocations without progress; the pause before each grows, about a
-/// minute in all.
+/// Maximum number of consecutive invocations without progress. The pauses before them grow and add
+/// up to about a minute.
 const STALLS_MAX: u32 = 10;
 const STALL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -90,14 +90,13 @@ async fn repair_rule(
     mut after: Option<Value>,
 ) -> ([u64; 4], Result<(), String>) {
     let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
-    // Each answer makes progress, or is one of a few that do not, so the loop is bounded by copies
-    // times these.
+    // The loop ends, because only [`STALLS_MAX`] consecutive answers may be without progress.
     loop {
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {
             Ok(answer) => Some(answer),
-            // A wrong deployment fails the first time; a later failure is a throttled table, or an
-            // instance that was stopped.
+            // A wrong deployment fails at the first call. A later failure comes from a throttled
+            // table or a stopped instance, so it is retried.
             Err(reason) if !has_answered || stalls >= STALLS_MAX => {
                 return (sums, Err(go_on(rule, &after, &reason)));
             }

@@ -19,17 +19,17 @@ use template::diagnostic::similar;
 /// The columns of the report.
 const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
 
-/// Number of origins that are sampled for each rule.
+/// Number of origins that are read as a sample for each rule.
 const SAMPLED: i32 = 200;
 
-/// What is read from an endpoint.
+/// The tables and settings that a check reads.
 pub(super) struct Asked {
     pub(super) client: Client,
     /// The table of jobs, if known.
     pub(super) jobs_table: Option<String>,
 }
 
-/// Checks rules, and with an endpoint also their tables.
+/// Checks rules. With an endpoint, also checks the tables that they name.
 ///
 /// # Errors
 /// When the endpoint does not answer.
@@ -43,7 +43,7 @@ pub(super) async fn run(
         Err(problem) => {
             match output {
                 Output::Table => say(&problem),
-                // Rules that cannot be parsed have no names.
+                // The rules cannot be parsed, so their names are unknown.
                 Output::Json | Output::Ndjson => {
                     let row = [Value::Null, Value::Null, Value::Null, json!(problem)];
                     output::rows(output, &HEADINGS, &[row.to_vec()]);
@@ -98,7 +98,7 @@ pub(super) async fn run(
     Ok(if is_wrong { Exit::Differences } else { Exit::Done })
 }
 
-/// Describes a rule: its problem, or advice about its copies.
+/// Describes the result for a rule: its problem, or advice about its copies.
 fn finding(verdict: Result<Vec<String>, String>) -> String {
     match verdict {
         Err(wrong) => wrong,
@@ -118,16 +118,17 @@ fn check(
     check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
 }
 
-/// A copied attribute that no origin of the sample has.
+/// An attribute that a rule copies, but that no origin in the sample has.
 #[derive(Debug, PartialEq)]
 struct Absent {
     text: String,
-    /// Whether origins have an attribute with nearly the same name.
+    /// Whether origins have an attribute with nearly the same name, so that the rule's name is
+    /// probably a typing error.
     is_slip: bool,
 }
 
-/// Returns the copied attributes that no sampled origin has; `items` are the attribute names by
-/// item.
+/// Returns the copied attributes that no origin in the sample has. `items` has the attribute names
+/// of each item.
 fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
     let known: BTreeSet<&str> = items.iter().flatten().map(String::as_str).collect();
     let wanted: BTreeSet<&str> = rule.attributes.values().map(String::as_str).collect();

@@ -1,6 +1,6 @@
 //! Counts lines into sharded counters: computes the counter, the slot and the amount.
 //!
-//! The hash of the voter chooses the slot, so all lines of a voter count in one slot.
+//! The hash of the voter's name selects the slot, so all lines of a voter count in the same slot.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use super::LoadArguments;
 use super::source::Row;
 use crate::counters::SLOT_COUNT_DEFAULT;
 
-/// How a line becomes an update of one slot.
+/// How a load converts a line into an update of one slot.
 pub(crate) struct Counting {
     template: Vec<Part>,
     voter: String,
     amount: Option<String>,
     slots: u32,
-    /// The key attribute of the slots' table.
+    /// The key attribute of the table of slots.
     pub(crate) key: String,
     /// The attribute that counts.
     pub(crate) count_attribute: String,
@@ -35,7 +35,7 @@ pub(crate) struct SlotUpdate {
 }
 
 impl Counting {
-    /// Returns the counting that the flags describe; `None` without `--count-into`.
+    /// Returns the counting rule of the flags; `None` without `--count-into`.
     pub(crate) fn from_arguments(
         arguments: &LoadArguments,
         keys: &[(String, KeyAttributeType)],
@@ -67,7 +67,7 @@ impl Counting {
     /// Checks that the file has the columns that the flags name.
     ///
     /// # Errors
-    /// When a column is missing: every line would be put aside.
+    /// When a column is missing. Without the check, every line would be put aside.
     pub(crate) fn check_columns(&self, file: &Path, columns: &[String]) -> Result<(), String> {
         let of_template = self.template.iter().filter_map(|part| match part {
             Part::Column(column) => Some(("--count-into", column)),

@@ -15,7 +15,7 @@ use mapping::mix;
 use testing::proxy;
 use testing::store::TestStore;
 
-/// Number of lines of the file; more than all lanes have in flight.
+/// Number of lines of the file. It is more than all lanes have in flight.
 const LINES: u64 = 1_500;
 
 struct Count {
@@ -35,7 +35,7 @@ impl Count {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Writes lines, of which line `n` adds `n` to one of three counters, by one of 40 voters.
+    /// Writes lines. Line `n` adds `n` to one of three counters, by one of 40 voters.
     fn write(&self, lines: u64) {
         let line = |n: u64| format!("c{},v{},{n}\n", n % 3, n % 40);
         let text: String = (1..=lines).map(line).collect();
@@ -55,8 +55,8 @@ impl Count {
         load(self.arguments(more), endpoint::client(&self.store.url), 0).await
     }
 
-    /// Runs a load that is dropped after this many additions reached the store, with 16 requests in
-    /// flight.
+    /// Runs a load with 16 requests in flight, and drops it after this many additions have reached
+    /// the store.
     async fn interrupted_after(&self, additions: u32) {
         let (left, stuck) = (Arc::new(AtomicU32::new(additions)), Arc::new(Notify::new()));
         let of_script = Arc::clone(&stuck);
@@ -103,7 +103,8 @@ async fn a_load_that_is_interrupted_anywhere_counts_each_line_once() {
         let count = Count::begin().await;
         for attempt in 0..=seed % 3 {
             let additions = u32::try_from(mix(seed * 10 + attempt) % LINES).unwrap();
-            // Lines that were counted before are not sent, so a later run may need fewer.
+            // A later run sends fewer lines, because it skips those that are already counted. It is
+            // interrupted earlier for that reason.
             let additions = additions / (1 + u32::try_from(attempt).unwrap());
             let was = count.sum().await;
             if was < SUM / 2 {
@@ -134,7 +135,7 @@ async fn two_processes_that_count_one_file_count_each_line_once() {
 async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     let count = Count::begin().await;
     count.interrupted_after(300).await;
-    // Lanes of the dropped run may still finish their requests.
+    // Lanes of the dropped run may still complete their requests.
     let refused = async |more: &[&str], words: &str| {
         let refused = count.run(more).await.unwrap_err();
         assert!(refused.contains(words), "{refused}");
@@ -148,8 +149,8 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     count.write(LINES);
     count.run(&[]).await.unwrap();
     assert_eq!(count.sum().await, SUM);
-    // The guard is in the store: without the local record and under another name, the file is still
-    // recognised.
+    // The store keeps the marks of counted lines. The file is therefore recognised without the
+    // local record, and under another name.
     std::fs::remove_dir_all(count.path("records")).unwrap();
     let moved = Path::new(&count.path("moved.csv")).to_owned();
     std::fs::copy(count.path("votes.csv"), &moved).unwrap();
@@ -158,7 +159,7 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     assert_eq!(report, counted(0, LINES));
     assert_eq!(count.run(&["--load-name", "again"]).await, counted(LINES, 0));
     assert_eq!(count.sum().await, 2 * SUM);
-    // Once the load is complete, a longer file is another one.
+    // After a complete load, the longer file counts as another file.
     count.write(LINES + 1);
     assert_eq!(count.run(&[]).await, counted(LINES + 1, 0));
 }

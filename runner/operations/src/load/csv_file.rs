@@ -15,12 +15,12 @@ use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 use client::output::{counted, say};
 
-/// The form of a CSV file, from the flags.
+/// The format of a CSV file, from the flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CsvForm<'f> {
-    /// The text of a missing value; an empty value is always missing.
+    /// The text that stands for a missing value. An empty text always does.
     pub(crate) null: Option<&'f str>,
-    /// The separator of columns; `None` takes it from the header.
+    /// The separator of columns; `None` to detect it in the header.
     pub(crate) separator: Option<u8>,
 }
 
@@ -82,15 +82,15 @@ pub(super) fn rows(
     Ok(std::iter::from_fn(move || records.next()))
 }
 
-/// Opens a flexible reader; fields are counted later, because the reader's own error has no line
-/// number.
+/// Opens a reader that accepts records of any length. Their fields are counted later, because the
+/// reader's own error has no line number.
 fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
     let separator = separator(input, form)?;
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// Returns the separator: that of the flags, otherwise a comma, unless the header has none and has
-/// another one of [`SEPARATORS`].
+/// Returns the separator: that of the flags, or a detected one. It is a comma, unless the header
+/// has no comma but another one of [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -115,20 +115,20 @@ fn separator(input: &Input, form: CsvForm<'_>) -> Result<u8, String> {
 /// Possible separators, the most likely first.
 const SEPARATORS: &[u8] = b",;\t|";
 
-/// The remaining records.
+/// The records of a file after its header.
 struct Records {
     reader: Reader<Reading>,
-    /// The same file, to read the original text of a record.
+    /// A second handle of the file, to read the original text of a record.
     file: Reading,
     bytes: u64,
     separator: u8,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
-    /// The text of a missing value besides the empty one.
+    /// The text that stands for a missing value, besides the empty text.
     null: Option<String>,
 }
 
-/// A record as it is in the file.
+/// The position and the original text of a record.
 struct Place {
     line: u64,
     text: String,
@@ -164,7 +164,7 @@ impl Records {
         }
     }
 
-    /// Returns the item of a record, or why it is invalid.
+    /// Returns the item of a record, or the reason why the record is invalid.
     fn item(&self, record: ByteRecord) -> Result<Item, String> {
         let record = StringRecord::from_byte_record(record).map_err(|_| "not UTF-8".to_owned())?;
         if record.len() != self.columns.len() {
@@ -183,15 +183,15 @@ impl Records {
         Ok(item)
     }
 
-    /// Returns the text of the record between a position and the reader's position. The reader
-    /// leaves the line end, or a part of it, to the next record.
+    /// Returns the text between a position and the reader's current one. The reader may leave the
+    /// line end, or a part of it, to the next record.
     fn place(&mut self, from: &Position) -> Place {
         let length = self.reader.position().byte().saturating_sub(from.byte());
         let mut raw = Vec::new();
         let read = self.file.seek(SeekFrom::Start(from.byte())).and_then(|_| {
             self.file.by_ref().take(length.min(LINE_BYTES_MAX)).read_to_end(&mut raw)
         });
-        // If the text cannot be read again, the reason of the record still counts.
+        // If the text cannot be read again, the record is still reported with its reason.
         if read.is_err() {
             raw.clear();
         }
@@ -204,7 +204,8 @@ impl Records {
         Place { line: from.line() + newlines, text }
     }
 
-    /// Makes a column a number if every value is a number in its canonical form.
+    /// Infers the type of undeclared columns: a number if every value is a number in its canonical
+    /// form.
     fn infer(&mut self, mut reader: Reader<Reading>) {
         let mut numbers = vec![true; self.types.len()];
         let mut seen = vec![false; self.types.len()];
@@ -227,7 +228,8 @@ impl Records {
     }
 }
 
-/// Returns true if the last record ends within a quote, so that it would swallow further lines.
+/// Returns true if the last record ends within a quote. Such a record has swallowed the following
+/// lines.
 fn is_unclosed(record: &str, separator: u8) -> bool {
     let with_another = format!("{record}\nanother");
     let mut builder = ReaderBuilder::new();
@@ -239,7 +241,7 @@ fn is_unclosed(record: &str, separator: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns each record's item, or its line, reason and text.
+    /// Returns the item of each record, or its line, reason and text.
     fn read(content: &[u8]) -> Result<Vec<String>, String> {
         read_as(content, CsvForm::default())
     }

@@ -16,7 +16,7 @@ use super::input::Reading;
 
 const FILES: &str = "manifest-files.json";
 const SUMMARY: &str = "manifest-summary.json";
-/// The S3 folder that has exports.
+/// The folder under which DynamoDB writes exports to S3.
 const PREFIX: &str = "AWSDynamoDB";
 
 /// A line of `manifest-files.json`.
@@ -57,7 +57,7 @@ pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<(), St
     Ok(())
 }
 
-/// Returns the folder with the manifest: this one, or the one below `AWSDynamoDB`.
+/// Returns the folder with the manifest: `folder` itself, or the one below `AWSDynamoDB`.
 fn find(folder: &Path) -> Result<PathBuf, String> {
     if folder.join(FILES).is_file() {
         return Ok(folder.to_owned());
@@ -85,7 +85,7 @@ fn find(folder: &Path) -> Result<PathBuf, String> {
 }
 
 fn check_format(export: &Path) -> Result<(), String> {
-    // A partial copy of an export may lack its summary.
+    // The summary is optional, because a partial copy of an export may lack it.
     let Ok(text) = fs::read_to_string(export.join(SUMMARY)) else { return Ok(()) };
     let summary: Summary = serde_json::from_str(&text)
         .map_err(|error| format!("`{}`: {error}", export.join(SUMMARY).display()))?;
@@ -101,7 +101,7 @@ fn check_format(export: &Path) -> Result<(), String> {
 
 fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(), String> {
     let name = file.data_file_s3_key.rsplit('/').next().unwrap_or_default();
-    // Data files of incremental exports are beside the exports' folders, not in them.
+    // Data files of incremental exports are next to the exports' folders, not in them.
     let folders = [Some(export), export.parent()].into_iter().flatten();
     let path = folders.map(|folder| folder.join("data").join(name)).find(|path| path.is_file());
     let path = path.ok_or_else(|| {
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes an export whose only data file has this text, below `place`.
+    /// Writes an export below `place`, with a single data file that has this text.
     fn export(root: &Path, place: &str, manifest: &str, text: &str) {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(text.as_bytes()).unwrap();

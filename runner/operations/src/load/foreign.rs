@@ -7,7 +7,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::input::Reading;
 
-/// Number of leading bytes by which a file is recognised.
+/// Number of leading bytes by which the format of a file is recognised.
 const BEGINNING_BYTES: usize = 8;
 
 /// The leading bytes of a format, its name, and what to do with it.
@@ -50,7 +50,7 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// Checks that a file does not have one of the unsupported formats.
 ///
 /// # Errors
-/// What it is and what to do with it, or that it cannot be read.
+/// The file's format and what to do with it, or that the file cannot be read.
 pub(super) fn check(name: &str, file: &Reading) -> Result<(), String> {
     let bytes = beginning(&mut file.rewound());
     let bytes = bytes.map_err(|error| format!("cannot read `{name}`: {error}"))?;

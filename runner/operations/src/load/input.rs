@@ -1,6 +1,6 @@
 //! The input of a load: a named file, standard input, or a pipe.
 //!
-//! Compressed input is unpacked into an unnamed temporary file; formats are not interpreted here.
+//! Input that is compressed or can be read only once is copied into an unnamed temporary file.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result as IoResult, Seek, SeekFrom, Write};
@@ -16,32 +16,33 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The file name that means standard input.
 pub(super) const STANDARD_INPUT: &str = "-";
 
-/// A file that can be opened more than once: types of CSV columns are inferred from the whole file,
-/// so it is read twice.
+/// A file that can be opened more than once. This is necessary because the types of CSV columns are
+/// inferred from the whole file before its lines are loaded.
 pub(super) enum Input {
     Named(PathBuf),
-    /// Standard input or a pipe, copied into an unnamed file, which disappears with the process.
+    /// An unnamed copy of standard input, of a pipe or of unpacked data. It disappears with the
+    /// process.
     Kept {
         name: String,
         file: Arc<File>,
     },
 }
 
-/// A position in a file that no other reader moves.
+/// A reader with its own position in a file, which other readers of the file do not move.
 pub(super) struct Reading {
     file: Arc<File>,
     at: u64,
 }
 
 impl Input {
-    /// Opens a file by name. `-` reads `standard` to its end, a pipe is read to its end, and a
-    /// folder gives the lines of its export. gzip and zstd are unpacked.
+    /// Opens a file by name. `-` and a pipe are read to their end, a folder gives the lines of its
+    /// export, and gzip and zstd are unpacked. `standard` is standard input.
     ///
     /// # Errors
     /// When the input cannot be read, unpacked or copied, or has an unsupported format.
     pub(super) fn new(file: &Path, standard: impl Read) -> Result<Self, String> {
         let input = Self::as_given(file, standard)?;
-        // A missing file is reported when it is read.
+        // A missing file is reported when its lines are read.
         let Ok(opened) = input.open() else { return Ok(input) };
         let name = input.name();
         let unreadable = |error: Error| format!("cannot read `{name}`: {error}");
@@ -68,7 +69,7 @@ impl Input {
             return Ok(Self::Kept { name: STANDARD_INPUT.to_owned(), file });
         }
         let named = Self::Named(file.to_owned());
-        // A missing file, or what is not a file, is reported when it is read.
+        // A missing file, or a path that is no file, is reported when its lines are read.
         let is_pipe = file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
         if !is_pipe {
             return Ok(named);
@@ -78,7 +79,7 @@ impl Input {
         Ok(Self::Kept { name, file })
     }
 
-    /// Returns its name for messages.
+    /// Returns the input's name for messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Named(path) => path.display().to_string(),
@@ -86,7 +87,7 @@ impl Input {
         }
     }
 
-    /// Opens it at its beginning.
+    /// Opens the input at its beginning.
     ///
     /// # Errors
     /// When it cannot be opened; the message has its name.
@@ -101,7 +102,7 @@ impl Input {
         Ok(Reading { file, at: 0 })
     }
 
-    /// Opens its text after a byte order mark.
+    /// Opens the input's text after a byte order mark, if it has one.
     ///
     /// # Errors
     /// When it cannot be opened or read; the message has its name.
@@ -116,7 +117,7 @@ impl Input {
         Ok(opened)
     }
 
-    /// Returns its size.
+    /// Returns the size of the input in bytes.
     ///
     /// # Errors
     /// When its metadata cannot be read; the message has its name.

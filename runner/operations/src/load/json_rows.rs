@@ -15,10 +15,10 @@ use super::typing::{Members, item_from_plain_json};
 use super::{BadLine, Format};
 use client::output::say;
 
-/// Maximum size of a file that is read as a whole; a larger one must have one object per line.
+/// Maximum size of a file that is parsed as a whole. A larger file must have one object per line.
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// The rows of a file; an invalid one has its reason.
+/// The rows of a file. An invalid row is returned with its reason.
 pub(super) type Rows = Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>;
 
 /// The encoding of a row's attributes.
@@ -30,7 +30,7 @@ enum Writing {
     Dynamodb,
 }
 
-/// The content of an object of DynamoDB JSON.
+/// What an object of DynamoDB JSON contains.
 enum Shape<'t> {
     /// The attributes of an item.
     Attributes,
@@ -38,10 +38,10 @@ enum Shape<'t> {
     Wrapped(&'t RawValue),
     /// `{"Items": […]}`, as `scan` and `query` write it.
     Items(&'t RawValue),
-    /// Tables with their lists: of items as `batch-get-item` writes it, or of requests as
-    /// `batch-write-item` takes it.
+    /// Tables, each with a list: of items, as `batch-get-item` writes it, or of requests, as
+    /// `batch-write-item` reads it.
     Tables(Vec<&'t RawValue>),
-    /// The same within the member `RequestItems` or `Responses`.
+    /// The same tables within the member `RequestItems` or `Responses`.
     Within(&'t RawValue),
     /// `{"PutRequest": {"Item": …}}`.
     Request(&'t RawValue),
@@ -51,7 +51,7 @@ enum Shape<'t> {
     Deletion,
 }
 
-/// A row in a text: an item, or why it is invalid.
+/// The text of one row, and the reason if it is invalid.
 struct Part<'t> {
     text: &'t str,
     refusal: Option<&'static str>,
@@ -60,7 +60,7 @@ struct Part<'t> {
 const DELETED: &str =
     "it is the deletion of an item, and a load only puts items: use `delete-item`";
 
-/// Members that may accompany the one that determines the shape.
+/// Members that may occur next to the one that determines the shape.
 const BESIDE_ITEMS: &[&str] =
     &["Items", "Count", "ScannedCount", "ConsumedCapacity", "LastEvaluatedKey", "NextToken"];
 const BESIDE_ITEM: &[&str] = &["Item", "ConsumedCapacity"];
@@ -69,7 +69,7 @@ const BESIDE_REQUESTS: &[&str] =
     &["RequestItems", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics"];
 const OF_CHANGE: &[&str] = &["Metadata", "Keys", "NewImage", "OldImage"];
 
-/// Maximum depth of nested shapes: a list of tables, of requests, of items.
+/// Maximum depth of nested shapes, such as a list of tables, of requests, of items.
 const DEPTH_MAX: usize = 6;
 
 /// Returns the rows of a file.
@@ -82,7 +82,7 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     let first = match first {
         Some(Ok((_, line))) => line,
         None if format == Format::Json => return Err(format!("`{name}` is empty")),
-        // A line that is not text is reported when it is read.
+        // A line that is not text is reported when its row is read.
         Some(Err(_)) | None => String::new(),
     };
     let is_array = first.trim_start().starts_with('[');
@@ -90,7 +90,7 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     if !is_complete && let Some(rows) = whole(input, format, is_array)? {
         return Ok(rows);
     }
-    // In a file of lines, each line has its own reason.
+    // In a file with one object per line, each invalid line has its own reason.
     let writing = writing(&name, &first, format);
     let rows = lines(input.open_text()?);
     Ok(Box::new(rows.flat_map(move |line| match line {
@@ -99,8 +99,8 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     })))
 }
 
-/// Returns the rows of a file whose values span several lines; `None` if it is a file of lines, one
-/// of which is broken.
+/// Returns the rows of a file whose values span several lines. Returns `None` if it is a file with
+/// one object per line, one of which is broken.
 fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, String> {
     let (name, file) = (input.name(), input.open_text()?);
     if input.bytes()? > WHOLE_BYTES_MAX {
@@ -132,7 +132,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, 
     values.iter().for_each(|value| find_parts(value, writing, DEPTH_MAX, &mut parts));
     let (mut line, mut told) = (1, 0);
     let places = parts.into_iter().map(|part| {
-        // A part is a slice of the text, so its address gives its offset.
+        // Each row is a slice of the whole text, so the difference of the addresses is its offset.
         let begins = (part.text.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
         let between = text.as_bytes().get(told..begins).unwrap_or_default();
         line += between.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -154,7 +154,7 @@ fn read(name: &str, file: Reading) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns the encoding of a file with this first value.
+/// Returns the encoding of a file from its first value.
 fn writing(name: &str, first: &str, format: Format) -> Writing {
     if format == Format::DynamodbJson {
         warn_of_more(name, first);
@@ -168,7 +168,7 @@ fn writing(name: &str, first: &str, format: Format) -> Writing {
     Writing::Dynamodb
 }
 
-/// Warns that a page of items is only a part of a table.
+/// Warns if the file has only a page of a table's items.
 fn warn_of_more(name: &str, first: &str) {
     let Ok(Members(members)) = serde_json::from_str(first) else { return };
     let has = |wanted: &str| members.iter().any(|(member, _)| member == wanted);
@@ -179,7 +179,8 @@ fn warn_of_more(name: &str, first: &str) {
     }
 }
 
-/// Returns true for DynamoDB JSON. Plain JSON of this form has no scalar, so it has no key.
+/// Returns true for DynamoDB JSON. Plain JSON cannot have this form, because it would have no
+/// scalar and hence no key.
 fn is_dynamodb(text: &str, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
@@ -245,7 +246,7 @@ fn find_parts<'t>(text: &'t str, writing: Writing, depth: usize, into: &mut Vec<
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
         return items.iter().for_each(|item| find_parts(item.get(), writing, depth, into));
     }
-    // A value that is not an object is rejected when it is read as an item.
+    // A value that is not an object is rejected later, when it is read as an item.
     let members = serde_json::from_str::<Members<'_>>(text).ok().map(|Members(members)| members);
     let Some(members) = members.filter(|_| writing == Writing::Dynamodb) else {
         return into.push(whole);
@@ -270,7 +271,7 @@ fn find_parts<'t>(text: &'t str, writing: Writing, depth: usize, into: &mut Vec<
 fn rows_of(line: u64, text: &str, writing: Writing) -> Vec<Result<Row, BadLine>> {
     let mut parts = Vec::new();
     match writing {
-        // A line is one row.
+        // In plain JSON, each line is one row.
         Writing::Plain => parts.push(Part { text, refusal: None }),
         Writing::Dynamodb => find_parts(text, writing, DEPTH_MAX, &mut parts),
     }
@@ -298,7 +299,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the items, or the line and the reason of each row.
+    /// Returns the item of each row, or its line and reason.
     fn read(format: Format, content: &[u8]) -> Result<Vec<String>, String> {
         let input = Input::new(Path::new("-"), content)?;
         let rows = open(&input, format)?.map(|row| match row {
@@ -378,7 +379,7 @@ mod tests {
                 assert_eq!(read, expected, "{content}");
             }
         }
-        // A broken first line does not prevent the others.
+        // A broken first line does not prevent the following lines from being read.
         let rows = read(Format::Ndjson, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);
@@ -408,7 +409,7 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(text).unwrap();
         let gzip = gzip.finish().unwrap();
-        // Concatenated gzip files are one file.
+        // Concatenated gzip files count as one file.
         let joined = [gzip.as_slice(), &gzip].concat();
         let zstd = zstd::stream::encode_all(text.as_slice(), 1).unwrap();
         for (packed, count) in [(&gzip, 1), (&joined, 2), (&zstd, 1)] {

@@ -2,9 +2,9 @@
 //! same lane, and a lane has one request at a time.
 //!
 //! Failed requests are retried, even if the store may have applied them: a put is idempotent, and
-//! the store rejects counting a line twice (see `mark`). A line that the store rejects is put
-//! aside. A count ends if the store is unavailable for 20 seconds, because the slot's mark must not
-//! move past an uncounted line.
+//! the store rejects a line that is already counted (see `mark`). A line that the store rejects for
+//! another reason is put aside. A count ends if the store is unavailable for 20 seconds, because
+//! the slot's mark must not move past an uncounted line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,31 +26,33 @@ use crate::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::interruption;
 
-/// Number of concurrent lanes: enough to share the store's syncs, few enough for a laptop.
+/// Number of concurrent lanes. It is enough to share the store's syncs, and few enough for a
+/// laptop.
 const LANES: usize = 16;
-/// Maximum number of rows that wait for a lane.
+/// Maximum number of rows that wait in a lane.
 const WAITING_MAX: usize = 64;
-/// Maximum attempts to write unprocessed items of a batch, with growing pauses: about 10 s.
+/// Maximum attempts to write the unprocessed items of a batch. The pauses grow and add up to about
+/// 10 seconds.
 const ATTEMPTS_MAX: u32 = 10;
-/// Maximum attempts of an addition while the store is unavailable: about 20 s.
+/// Maximum attempts of an addition while the store is unavailable; they take about 20 seconds.
 const ADDITIONS_MAX: u32 = 12;
-/// Maximum number of slots for which a lane remembers what earlier runs counted.
+/// Maximum number of slots for which a lane remembers which rows earlier runs have counted.
 const SLOTS_KNOWN_MAX: usize = 10_000;
 /// The first pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A lane's report about its rows.
+/// A lane's report about one or more of its rows.
 enum Done {
-    /// This many rows are in the table.
+    /// The number of rows that were written to the table.
     Loaded(u64),
-    /// An earlier run has counted the row.
+    /// An earlier run has already counted the row.
     CountedBefore,
     Bad(BadLine),
     /// The store is unavailable; the reason. The lane has ended.
     Stopped(String),
 }
 
-/// The result of the rows that are not put aside.
+/// The counts of the rows that were not put aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) loaded: u64,
@@ -79,7 +81,7 @@ pub(crate) async fn put(
     spread(source, prepare, lane, progress, aside).await
 }
 
-/// Adds every row to its slot, unless the slot has it already.
+/// Adds every row to its slot, except rows that the slot has already counted.
 pub(crate) async fn count(
     slots: Slots,
     source: Source,
@@ -103,8 +105,8 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     progress: &ProgressBar,
     aside: &mut PutAside,
 ) -> Result<Loaded, String> {
-    // Room for everything that lanes hold, so that no lane blocks here while this task waits for
-    // its rows.
+    // The channel has room for all rows of all lanes. Lanes therefore never block on it while this
+    // task waits to send rows.
     let (done, mut finished) = mpsc::channel((WAITING_MAX + BATCH_WRITE_ITEMS_MAX) * LANES);
     let mut lanes = Vec::new();
     for _ in 0..LANES {
@@ -114,14 +116,15 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     }
     drop(done);
     let mut tally = Tally { progress, aside, loaded: Loaded::default(), stopped: None };
-    // The place of a row is its number in the source, because a line may have several.
+    // A row's place is its number in the source. Line numbers are not enough, because a line may
+    // have several rows.
     for (place, row) in (1..).zip(source) {
         let bytes = u64::try_from(row.as_ref().map_or(0, |row| row.text.len() + 1)).unwrap_or(0);
         match row.and_then(|row| prepare(place, row)) {
             Ok((key, work)) => {
                 let token = Token::of(&KeyValue::S(key)).0;
                 let index = usize::try_from(token % LANES as u64).unwrap_or(0);
-                // A lane that ended reports why.
+                // A lane that has ended has reported why, so a failed send is ignored here.
                 if let Some(lane) = lanes.get(index)
                     && lane.send(work).await.is_err()
                 {
@@ -147,7 +150,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     tally.end()
 }
 
-/// The counts so far.
+/// The running counts of a load.
 struct Tally<'l> {
     progress: &'l ProgressBar,
     aside: &'l mut PutAside,
@@ -202,7 +205,8 @@ async fn put_lane(
     let mut next = rows.recv().await;
     while let Some(first) = next.take() {
         let mut batch = vec![first];
-        // A batch takes the rows that are ready; the store rejects a batch with duplicate keys.
+        // A batch takes the rows that are ready. Rows with the same key go into different batches,
+        // because the store rejects a batch with duplicate keys.
         while batch.len() < BATCH_WRITE_ITEMS_MAX
             && let Ok(row) = rows.try_recv()
         {
@@ -215,7 +219,7 @@ async fn put_lane(
     }
 }
 
-/// Splits rows into groups without duplicate keys, which a batch must not have.
+/// Splits rows into groups without duplicate keys.
 fn split_by_key(rows: Vec<(String, Row)>) -> Vec<Vec<Row>> {
     let mut groups: Vec<Vec<Row>> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -249,7 +253,7 @@ async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc:
         let _ = done.send(Done::Loaded(count)).await;
         return;
     }
-    // The store rejected the batch: the rows are sent one by one to find the invalid one.
+    // The store has rejected the batch, so its rows are sent one by one to find the invalid one.
     for row in group {
         let put = client.put_item().table_name(table).set_item(Some(to_sdk_item(&row.item)));
         let outcome = match put.send().await {
@@ -285,21 +289,21 @@ async fn write_batch(
     Err(format!("still unprocessed after {ATTEMPTS_MAX} attempts"))
 }
 
-/// The slots to which lines are added.
+/// The table of slots to which rows are added.
 #[derive(Clone)]
 pub(crate) struct Slots {
     client: Client,
     table: String,
     key: String,
-    /// The attribute that counts.
+    /// The attribute with a slot's count.
     count: String,
-    /// The attribute that marks the counted lines.
+    /// The attribute that marks how far the rows are counted.
     mark: String,
-    /// Disables the SDK's retries: this module decides about them.
+    /// A configuration without the SDK's retries, because this module decides about retries.
     once: Builder,
 }
 
-/// A row that is added to a slot.
+/// A row to be added to a slot.
 struct Addend {
     /// The row's number in its file, from 1.
     place: u64,
@@ -307,14 +311,15 @@ struct Addend {
     update: SlotUpdate,
 }
 
-/// The result of an addition.
+/// The result of adding a row to a slot.
 enum Added {
     Now,
-    /// The slot had it; the place of the last row that the slot has.
+    /// The slot had counted the row before. The value is the place of the last row that it has
+    /// counted.
     Before(u64),
     /// The store rejects it permanently.
     Refused(String),
-    /// The store was unavailable for all attempts.
+    /// The store was unavailable at every attempt; the reason.
     NotTaken(String),
 }
 
@@ -345,11 +350,11 @@ impl Slots {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     }
 
-    /// Adds a row to its slot, unless the slot has it.
+    /// Adds a row to its slot, unless the slot has already counted it.
     async fn add(&self, place: u64, update: &SlotUpdate) -> Added {
         let request = self.request(place, update);
         let mut reason = "it was not tried".to_owned();
-        // Whether an attempt without a response may have counted it.
+        // Whether an attempt without a response may have counted the row.
         let mut is_perhaps_counted = false;
         for attempt in 1..=ADDITIONS_MAX {
             let send = request.clone().customize().config_override(self.once.clone()).send();
@@ -374,7 +379,7 @@ impl Slots {
 }
 
 async fn count_lane(slots: Slots, mut rows: mpsc::Receiver<Addend>, done: mpsc::Sender<Done>) {
-    // Counts of earlier runs, so that a slot is read only once.
+    // The last places that earlier runs have counted, so that each slot is read only once.
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     while let Some(Addend { place, row, update }) = rows.recv().await {
         let outcome = if known.get(&update.slot).is_some_and(|counted| place <= *counted) {

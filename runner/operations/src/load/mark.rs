@@ -1,9 +1,10 @@
-//! The mark that a load leaves in a slot, so that the slot counts no line of a file twice.
+//! The mark of a load: an attribute of a slot with the place of the last line that the slot has
+//! counted.
 //!
-//! The lines of a slot go through one lane in file order, so the place of the last counted line
-//! shows which lines are counted. The mark and the count are written in one conditional request. So
-//! the store rejects a line that another attempt, another run or another process sends again. A
-//! file is identified by its content, whatever its name.
+//! It ensures that a slot counts no line of a file twice. The lines of a slot go through one lane
+//! in file order, so all lines up to the mark are counted. The mark and the count are written in
+//! one conditional request. The store therefore rejects a line that another attempt, run or process
+//! has already counted. A file is identified by its content, whatever its name.
 
 use std::io::Read;
 
@@ -17,7 +18,7 @@ use client::attribute::from_sdk_item;
 /// Prefix of a mark's attribute, by which a fold recognises it.
 pub(crate) const MARK_PREFIX: &str = "_weir_load_";
 
-/// The condition that no line from this place on is counted in the slot.
+/// The condition that the slot has counted no line from this place on.
 pub(super) const GUARD: &str = "attribute_not_exists(#mark) OR #mark < :place";
 
 /// Size of a read in bytes.
@@ -44,13 +45,14 @@ pub(super) fn content_of(mut file: impl Read) -> std::io::Result<String> {
     Ok(format!("{:032x}-{length}", hash.digest128()))
 }
 
-/// Returns the attribute of a load's mark. Another count attribute or another load name is another
-/// load.
+/// Returns the name of a load's mark. It depends on the file's content, the count attribute and the
+/// name of the load.
 pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> String {
     format!("{MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
 }
 
-/// Returns a hash of some texts, in which each has its length before it.
+/// Returns a hash of several texts. The length of each text is hashed too, so that different splits
+/// have different hashes.
 pub(super) fn hash_of(texts: &[&str]) -> u128 {
     let mut hash = Xxh3::new();
     for text in texts {
@@ -60,8 +62,8 @@ pub(super) fn hash_of(texts: &[&str]) -> u128 {
     hash.digest128()
 }
 
-/// Returns the place of the last line that the slot has, if an addition was rejected for that. A
-/// store that does not return the item thereby shows that the slot has the line `asked`.
+/// Returns the place of the last line that a slot has counted, if an addition was rejected because
+/// of it. If the store does not return the item, only the line `asked` is known to be counted.
 pub(super) fn counted_place(
     error: &SdkError<UpdateItemError>,
     attribute: &str,

@@ -1,7 +1,7 @@
 //! `weir load`: puts the lines of a file into a table, or counts them into sharded counters.
 //!
-//! It works on any DynamoDB endpoint. A line that cannot be loaded is put aside with its file, line
-//! number and reason; the others are loaded, and the exit code reports it.
+//! It works on any DynamoDB endpoint. A line that cannot be loaded is put aside: it is written to a
+//! file, with its line number and the reason. The exit code shows that lines were put aside.
 
 mod counting;
 #[cfg(test)]
@@ -62,7 +62,7 @@ impl Format {
     /// # Errors
     /// When the extension is unknown.
     fn of_file(file: &Path) -> Result<Self, String> {
-        // A folder is an export of a table.
+        // A folder contains an export of a table.
         if file.is_dir() {
             return Ok(Self::DynamodbJson);
         }
@@ -165,7 +165,7 @@ pub struct LoadReport {
     pub counted_before: u64,
     /// Number of lines that were put aside.
     pub put_aside: u64,
-    /// Their file, if there are any.
+    /// The file of the lines that were put aside, if there are any.
     pub put_aside_file: Option<PathBuf>,
 }
 
@@ -249,7 +249,7 @@ pub async fn load(
     let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
     let keys = key_attributes(&client, &arguments.table).await?;
     unused_options::report(&arguments, format, &client).await;
-    // A slot's key is derived from other columns; an item's key has to be in the file.
+    // The key of an item must be in the file. The key of a slot is computed from other columns.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
     let counting = Counting::from_arguments(&arguments, &keys)?;
@@ -286,14 +286,14 @@ pub async fn load(
     Ok(LoadReport { loaded, counted_before, put_aside, put_aside_file })
 }
 
-/// A counting run, from the check of earlier runs to its end.
+/// A counting load, from the check of earlier loads to its end.
 struct CountingRun {
     record: Record,
     folder: PathBuf,
 }
 
 impl CountingRun {
-    /// Records that the file is being counted.
+    /// Records that the load of the file has begun.
     ///
     /// # Errors
     /// When this run would count lines of an earlier one again, or the record cannot be written.
@@ -320,7 +320,7 @@ impl CountingRun {
         let file = std::path::absolute(&arguments.file).unwrap_or(arguments.file.clone());
         let file = match input {
             Input::Named(_) => file.display().to_string(),
-            // The name of a pipe does not identify its content.
+            // A pipe's name does not identify its content, so it counts as standard input.
             Input::Kept { .. } => input::STANDARD_INPUT.to_owned(),
         };
         let record = Record::new(into, file, content(input)?, how);
@@ -332,10 +332,10 @@ impl CountingRun {
         Ok(Self { record, folder })
     }
 
-    /// Records that every line is counted or put aside.
+    /// Records that every line was counted or put aside.
     ///
     /// # Errors
-    /// When the file has changed meanwhile, or the record cannot be written.
+    /// When the file has changed since the load began, or the record cannot be written.
     fn complete(mut self, input: &Input) -> Result<(), String> {
         if content(input)? != self.record.content {
             return Err(format!(
@@ -376,7 +376,7 @@ fn declared_types(
 }
 
 fn progress_bar(bytes: u64) -> ProgressBar {
-    // indicatif hides it if standard error is not a terminal.
+    // indicatif hides the bar if standard error is not a terminal.
     let bar = ProgressBar::new(bytes);
     if let Ok(style) =
         ProgressStyle::with_template("{bar:30} {percent}%  {bytes}/{total_bytes}  {msg}  ETA {eta}")

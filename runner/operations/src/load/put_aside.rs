@@ -1,8 +1,8 @@
 //! The file of lines that could not be loaded.
 //!
-//! For a count it is the only record of uncounted lines, so no load overwrites or appends to the
-//! file of another one. An earlier file is renamed and kept; a file that another load is writing is
-//! left to it.
+//! For a count, the file is the only record of uncounted lines, so a load never changes the file of
+//! another load. It renames an earlier file, and uses another name if a concurrent load is writing
+//! the file.
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{Error, ErrorKind, Result, Write as _};
@@ -15,12 +15,12 @@ use serde_json::json;
 use super::BadLine;
 use client::output::counted;
 
-/// Maximum number of reasons that are shown on the terminal; the file has all.
+/// Maximum number of reasons that are shown on the terminal. The file has all of them.
 const REASONS_SHOWN_MAX: u64 = 10;
-/// Maximum number of kept or concurrent files.
+/// Maximum number of names that are tried for kept or concurrent files.
 const FILES_MAX: u32 = 10_000;
 
-/// The file, created at the first line.
+/// The file of lines that were put aside. It is created at the first line.
 pub(crate) struct PutAside {
     source: PathBuf,
     path: PathBuf,
@@ -57,7 +57,8 @@ impl PutAside {
         self.file.as_mut().map_or(Ok(()), |file| writeln!(file, "{row}"))
     }
 
-    /// Returns how many lines are put aside so far, and where; empty if none are.
+    /// Returns the number of lines that are put aside so far, and their file; empty if there are
+    /// none.
     pub(super) fn reached(&self) -> String {
         match self.count {
             0 => String::new(),
@@ -65,7 +66,7 @@ impl PutAside {
         }
     }
 
-    /// Returns how many lines were put aside, and the file if there is one.
+    /// Returns the number of lines that were put aside, and their file if there is one.
     ///
     /// # Errors
     /// When they could not be written.
@@ -81,8 +82,8 @@ impl PutAside {
     }
 }
 
-/// Opens an empty file for this load alone: this one, after its content was kept under another
-/// name, or another one if another load is writing this one.
+/// Opens an empty file that only this load writes. An earlier file at `path` is renamed first. If
+/// another load is writing the file at `path`, another name is used.
 fn open(path: &Path) -> Result<(PathBuf, File)> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -92,15 +93,15 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             1 => path.to_owned(),
             number => path.with_extension(format!("{number}.ndjson")),
         };
-        // Concurrent loads create the same file, and one of them locks it.
+        // Concurrent loads may open the same file, but only one of them gets its lock.
         let file = OpenOptions::new().append(true).create(true).open(&path)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => continue,
-            // Without locks in the file system, concurrent loads are not detected.
+            // If the file system has no locks, concurrent loads are not detected.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         if !stands_at(&file, &path)? {
-            // Another load was faster and has renamed it.
+            // A concurrent load has just renamed the file.
             continue;
         }
         if file.metadata()?.len() == 0 {
@@ -109,7 +110,7 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
         keep(&path)?;
         let file = OpenOptions::new().append(true).create_new(true).open(&path);
         match file {
-            // Otherwise another load was faster.
+            // If the lock is taken, a concurrent load was faster.
             Ok(file) if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => {
                 return Ok((path, file));
             }
@@ -121,7 +122,7 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
     Err(Error::new(ErrorKind::AlreadyExists, "all its alternative names are taken"))
 }
 
-/// Returns true if an open file still has this name.
+/// Returns true if an open file is still the one at this path.
 fn stands_at(file: &File, path: &Path) -> Result<bool> {
     let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {
@@ -138,7 +139,8 @@ fn keep(path: &Path) -> Result<()> {
             1 => path.with_extension("before.ndjson"),
             number => path.with_extension(format!("before-{number}.ndjson")),
         };
-        // The name is reserved first, so that concurrent loads choose different ones.
+        // The new name is reserved by creating a file, so that concurrent loads choose different
+        // names.
         match OpenOptions::new().write(true).create_new(true).open(&kept) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,

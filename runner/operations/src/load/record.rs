@@ -1,8 +1,9 @@
 //! The local record of a counting load: which file was counted, and how.
 //!
-//! The store rejects a line of the same file twice (see `mark`). It cannot detect that a file was
-//! changed after its load was interrupted, or that lines were counted in other slots. The record in
-//! `.weir/loads` can, and the second run is refused before it counts anything.
+//! The store rejects a line of the same file if it is already counted (see `mark`). It cannot
+//! detect that the file was changed after an interrupted load, or that another run used other
+//! slots. The record in `.weir/loads` shows both, so such a run is refused before it counts
+//! anything.
 
 use std::io::{Error, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ const SCHEMA: &str = "weir.counting-load/v1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     schema: String,
-    /// The store, table, count attribute and load name; another destination is another load.
+    /// The destination of the counts. A load with another destination is another load.
     pub(super) into: Destination,
-    /// The file's path; `-` for standard input.
+    /// The file's path, or `-` for standard input.
     pub(super) file: String,
     pub(super) content: String,
     pub(super) how: How,
@@ -27,7 +28,7 @@ pub(super) struct Record {
     pub(super) is_complete: bool,
 }
 
-/// Where lines are counted, and under which load name.
+/// The destination of counts: the store, the table, the count attribute, and the name of the load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Destination {
     pub(super) endpoint: String,
@@ -36,7 +37,7 @@ pub(super) struct Destination {
     pub(super) name: String,
 }
 
-/// How a line's slot and place are determined.
+/// The flags that decide to which slot a line belongs, and how many lines precede it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct How {
     pub(super) counter: String,
@@ -49,7 +50,7 @@ pub(super) struct How {
 }
 
 impl How {
-    /// Returns the first flag that differs, with its earlier and its current value.
+    /// Returns the first flag that differs, with its value in the record and its current value.
     fn difference(&self, now: &Self) -> Option<(&'static str, String, String)> {
         let none = || "none".to_owned();
         let pairs = [
@@ -77,13 +78,13 @@ impl Record {
         Self { schema: SCHEMA.to_owned(), into, file, content, how, is_complete: false }
     }
 
-    /// Returns the attribute of the slots that marks counted lines.
+    /// Returns the name of the mark that this load writes into slots.
     pub(super) fn mark(&self) -> String {
         let Destination { count_attribute, name, .. } = &self.into;
         super::mark::attribute(&self.content, count_attribute, name)
     }
 
-    /// Returns the path of the record. Each input from standard input has its own.
+    /// Returns the path of the record. Every content of standard input has its own record.
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
         let Destination { endpoint, table, count_attribute, name } = &self.into;
         let content = if self.file == super::input::STANDARD_INPUT { &self.content } else { "" };
@@ -109,7 +110,7 @@ impl Record {
         }
     }
 
-    /// Refuses a load that would count lines again.
+    /// Refuses a load that would count lines of an earlier load again.
     ///
     /// # Errors
     /// The reason, and what to do instead.

@@ -1,6 +1,6 @@
 //! Reads a file line by line as rows with line numbers.
 //!
-//! A bad line is a value, not an error: the reader continues after it.
+//! An invalid line is a value, not an error, because the reader continues after it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -16,15 +16,15 @@ use super::{BadLine, Format, csv_file, json_rows};
 pub(crate) struct Row {
     /// Line number from 1; in a JSON array, the position in the array.
     pub(crate) line: u64,
-    /// The original line, for putting aside.
+    /// The original line, which is written to the file if the line is put aside.
     pub(crate) text: String,
     pub(crate) item: Item,
 }
 
-/// Maximum length of a line in bytes: an item of 400 KB in a verbose encoding.
+/// Maximum length of a line in bytes. An item of 400 KB fits, even in a verbose encoding.
 pub(super) const LINE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// An open file.
+/// An open file as a sequence of rows.
 pub(crate) struct Source {
     rows: Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>,
     bytes: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens a file and reads its header; undeclared types are inferred from the whole CSV file.
+    /// Opens a file and reads its header. Undeclared types are inferred from the whole CSV file.
     pub(super) fn open(
         input: &Input,
         format: Format,
@@ -51,12 +51,12 @@ impl Source {
         Ok(Self { rows, bytes, columns })
     }
 
-    /// Returns the columns, if the file has a header.
+    /// Returns the names of the columns, if the file has a header.
     pub(crate) fn columns(&self) -> Option<&[String]> {
         self.columns.as_deref()
     }
 
-    /// Returns the size of the file.
+    /// Returns the size of the file in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -70,7 +70,7 @@ impl Iterator for Source {
     }
 }
 
-/// Returns lines with their numbers, without empty ones.
+/// Returns the lines that are not empty, with their numbers.
 pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
     let mut reader = BufReader::new(file);
     let mut number = 0;
@@ -95,7 +95,7 @@ pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String),
     })
 }
 
-/// Returns the text of a value within a key that is built from columns.
+/// Returns the text of a value for a key that is built from columns.
 pub(crate) fn value_text(value: &AttributeValue) -> String {
     let mut out = String::new();
     model::json::write_attribute_value(&mut out, value);

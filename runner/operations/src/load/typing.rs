@@ -1,4 +1,5 @@
-//! Converts the texts of a file into attribute values: declared types, inferred types, plain JSON.
+//! Converts the texts of a file into attribute values, by declared types, inferred types, or plain
+//! JSON.
 //!
 //! Numbers are never converted to floating point: their text becomes a decimal number directly.
 
@@ -11,7 +12,7 @@ use model::{AttributeType, AttributeValue, Item, Number};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Maximum nesting of plain JSON: that of an item, and one for the item itself.
+/// Maximum nesting of plain JSON: that of an attribute value, plus one level for the item.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 
 /// Parses a CSV text as a value of a type.
@@ -33,8 +34,8 @@ pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<Attribu
     }
 }
 
-/// Returns true if a number keeps its text when it is stored and read: no leading zeros (postal
-/// codes, telephone numbers), no plus sign, no exponent.
+/// Returns true if a number is read back with the same text. This excludes leading zeros (postal
+/// codes, telephone numbers), a plus sign, and an exponent.
 pub(crate) fn is_plain_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let leading_zero = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
@@ -42,7 +43,7 @@ pub(crate) fn is_plain_number(text: &str) -> bool {
     plain && !leading_zero && !digits.starts_with('.') && text.parse::<Number>().is_ok()
 }
 
-/// Parses a plain JSON object as an item: strings S, numbers N, arrays L, objects M.
+/// Parses a plain JSON object as an item. Strings become S, numbers N, arrays L, and objects M.
 pub(crate) fn item_from_plain_json(text: &str) -> Result<Item, String> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;

@@ -6,14 +6,14 @@ use aws_sdk_dynamodb::Client;
 use super::{Format, LoadArguments, ttl_attribute};
 use client::output::say;
 
-/// Reports each of them.
+/// Prints each option without effect.
 pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &Client) {
     for (option, reason) in of_file(arguments, format) {
         say(&format!("warning: {option} has no effect: {reason}"));
     }
     let Some(attribute) = &arguments.ttl_attribute else { return };
     let table = &arguments.table;
-    // A store that cannot describe its TTL still loads the file.
+    // A store that cannot describe its TTL can still load the file.
     let Ok(found) = ttl_attribute(client, table).await else { return };
     let reason = match found {
         Some(found) if found == *attribute => return,

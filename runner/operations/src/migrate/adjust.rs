@@ -1,5 +1,5 @@
-//! `pause`, `resume`, `throttle` and `abort`: verbs that change a running migration without
-//! switching sides.
+//! `pause`, `resume`, `throttle` and `abort`: verbs that change a running migration, but do not
+//! switch readers and writers.
 
 use control::verbs::{Answer, Verb, answer, left_by_abort};
 use control::{Expect, Move, Side, State};
@@ -16,7 +16,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, counted, say};
 
-/// Returns the plan and the effect of a verb in the current phase.
+/// Returns the plan, and what a verb does in the current phase.
 async fn allowed(
     context: &Context,
     name: &str,
@@ -74,7 +74,8 @@ pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result
 
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
-    // A migration may have died before its plan was written.
+    // Without a plan, the migration can still be aborted: it may have died before its plan was
+    // written.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
     let is_already = match answer(name, kind, Verb::Abort, state.phase) {
@@ -97,14 +98,14 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
         interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
-    // The abort may have died after its move, and a cut-over may still be blocking writers.
+    // An earlier abort may have died after its phase change, or a cut-over may still block writers.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;
     let opened = |state: &mut State| state.held_at.take().is_some();
     context.control.change_state(name, expect, opened).await?;
     if touches {
-        // Workers read each segment once more to remove marks.
+        // Marks may remain in the sources, so workers read each segment once more to remove them.
         backfill::advance(context, name).await?;
     }
     if is_already {

@@ -1,4 +1,4 @@
-//! Runs a migration for a program without the command line, such as `weir demo`.
+//! Functions with which a program such as `weir demo` runs a migration without the command line.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::migrate::report::backfill::advance;
 use crate::migrate::start::begin;
 use crate::migrate::switch::{differences, verify};
 
-/// Begins a migration with a checked plan.
+/// Starts a migration with a checked plan.
 ///
 /// # Errors
 /// When the control table cannot be written.
@@ -20,7 +20,7 @@ pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
     begin::begin(context, plan, rate).await
 }
 
-/// Returns the phase of a migration, and how many items its backfill has read.
+/// Returns the phase of a migration, and the number of items that its backfill has read.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -40,7 +40,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
     Ok(differences::differences(&found))
 }
 
-/// Returns every item of a table as readers see it.
+/// Returns every item of a table as readers see it, without tombstones and marks.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,5 +1,6 @@
-//! The example that applications copy, `examples/migrations/route.rs`, against a store: each case of
-//! `tests/clients/route_cases.json`, a switch, and reads of the route that fail or are slow.
+//! Tests of the example that applications copy, `examples/migrations/route.rs`, against a store.
+//! They cover each case of `tests/clients/route_cases.json`, a switch, and reads of the route that
+//! fail or are slow.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,7 @@ fn cases() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The keys with the texts, and the attributes of a case if it has some.
+/// Returns an item with these keys and texts, and with the attributes of a case if it has any.
 fn with_keys(keys: &[&str], texts: [&str; 2], attributes: &Value) -> Item {
     let attributes = if attributes.is_null() { json!({}) } else { attributes.clone() };
     let mut item: Item = to_sdk_item(&item_from_str(&attributes.to_string()).unwrap());
@@ -131,7 +132,7 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
         async move {
             match read {
                 1 | 2 => proxy::refusal(400, "ResourceNotFoundException"),
-                // When this answer comes, it is too old.
+                // The answer arrives so late that the route in it is too old.
                 3 => {
                     tokio::time::sleep(Duration::from_millis(800)).await;
                     let answer = json!({ "Item": sides("source", "source") });

@@ -1,4 +1,5 @@
-//! Retries of writes that had no effect: another writer changed the entry, or DynamoDB throttled.
+//! Limits retries of writes that had no effect because another process changed the entry or
+//! DynamoDB throttled.
 //!
 //! In both cases nothing was written. [`contention`] defines the number of attempts and the pauses.
 //!
@@ -11,13 +12,14 @@ use client::contention::{Attempts, Undone};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Done,
-    /// Nothing was written, because another process changed the entry: read it and decide again.
+    /// Nothing was written, because another process changed the entry. The caller has to read it
+    /// and decide again.
     Changed,
-    /// Nothing was written, because DynamoDB throttled; its message.
+    /// Nothing was written, because DynamoDB throttled. The value is its message.
     Throttled(String),
 }
 
-/// Waits before the next attempt after one without effect. `what` describes the entry.
+/// Waits before the next attempt, after an attempt without effect. `what` describes the entry.
 ///
 /// # Errors
 /// When the attempts are used up.

@@ -12,10 +12,10 @@ use client::endpoint;
 use client::output::Output;
 use client::retries::Absence;
 
-/// Interval of checks while a verb waits.
+/// Interval between checks while a verb waits.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Timeout of a request to the store before it is retried; short, because writers may be blocked
-/// meanwhile.
+/// Timeout of a request to the store before it is retried. It is short, because writers may be
+/// blocked during the request.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The context of a verb.
@@ -23,13 +23,13 @@ pub struct Context {
     pub(crate) endpoint: String,
     pub(crate) control: Control,
     pub(crate) output: Output,
-    /// How long the store may be unreachable.
+    /// Ends retries if the store is unreachable for too long.
     pub(crate) absence: Absence,
     pub(crate) hooks: Hooks,
 }
 
 impl Context {
-    /// Returns a context for a store with a known address.
+    /// Returns a context for the store at a known endpoint.
     #[must_use]
     pub fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
         let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
@@ -70,7 +70,7 @@ impl Context {
         self.control.list(name, Task::PREFIX).await
     }
 
-    /// Makes a move of a migration, in its state and its journal.
+    /// Changes the phase of a migration, in its state and its journal.
     ///
     /// # Errors
     /// When the state differs from what the move and `guard` expect, or the table cannot be read or
@@ -79,7 +79,7 @@ impl Context {
         self.control.make(name, guard, it, self.now().await).await
     }
 
-    /// Returns the plan of a migration, and its fingerprint.
+    /// Returns the plan of a migration, and the plan's fingerprint.
     pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String)> {
         let entry: Option<PlanEntry> = self.control.get(name, PlanEntry::NAME).await?;
         let Some(PlanEntry { plan: json, .. }) = entry else {

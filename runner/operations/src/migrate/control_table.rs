@@ -1,8 +1,9 @@
 //! Reads and writes the control table for the command line.
 //!
-//! Every change is conditional on the entry's revision. A change of a migration's phase, route or
-//! activity is one transaction with a check of its state, so two commands cannot both move a
-//! migration, and a slow one cannot override a later one. The crate `control` defines the entries.
+//! Every change has the condition that the entry's revision is unchanged. A transaction that
+//! changes a migration's phase or route, or makes it active or inactive, also checks the
+//! migration's state. Therefore two commands cannot both change the phase, and a slow command
+//! cannot override a later one. The crate `control` defines the entries.
 
 use std::collections::HashMap;
 
@@ -31,22 +32,22 @@ pub(crate) struct Control {
     pub(crate) table: String,
 }
 
-/// Who may make a move, besides the phases in which it is allowed.
+/// Additional conditions of a phase change, besides the phases in which it is allowed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard<'g> {
-    /// The required holder of the migration, if any.
+    /// The required holder of the migration's claim, if any.
     pub(crate) holder: Option<&'g str>,
-    /// The required last run of tasks, if any.
+    /// The required number of the migration's last run of tasks, if any.
     pub(crate) run: Option<u64>,
 }
 
 impl<'g> Guard<'g> {
-    /// Requires that this holder still has the migration.
+    /// Requires that this holder still claims the migration.
     pub(crate) fn held(holder: &'g str) -> Self {
         Self { holder: Some(holder), run: None }
     }
 
-    /// Requires that this run is still the last one.
+    /// Requires that this run is still the migration's last one.
     pub(crate) fn of_run(run: u64) -> Self {
         Self { holder: None, run: Some(run) }
     }
@@ -62,8 +63,7 @@ impl Control {
         answer.item.map(decoded).transpose()
     }
 
-    /// Reads the state of a migration; without one, returns that of a migration that was not
-    /// started.
+    /// Reads the state of a migration; returns the initial state if the migration was not started.
     pub(crate) async fn state(&self, migration: &str) -> Result<State> {
         let state = self.get(migration, State::NAME).await?;
         Ok(state.unwrap_or_else(|| State::new(migration)))
@@ -74,12 +74,12 @@ impl Control {
         self.get(migration, Route::NAME).await
     }
 
-    /// Reads the entry of active migrations.
+    /// Reads the entry that lists the active migrations.
     pub(crate) async fn active(&self) -> Result<Active> {
         Ok(self.get(control::SHARED, Active::NAME).await?.unwrap_or_default())
     }
 
-    /// Reads the entries of a partition with a name prefix.
+    /// Reads the entries of a partition whose names have a prefix.
     pub(crate) async fn list<E: Entry>(&self, partition: &str, prefix: &str) -> Result<Vec<E>> {
         let mut pages = self
             .client
@@ -134,8 +134,8 @@ impl Control {
         sent.map(drop).map_err(|error| Failure::of_request(&what(entry), &error))
     }
 
-    /// Writes an entry with the next revision, if its revision is unchanged; returns whether it
-    /// did. It retries if a transaction is in conflict or DynamoDB throttles.
+    /// Writes an entry with the next revision, if its revision is unchanged. Returns whether it was
+    /// written. Retries if a transaction is in conflict or DynamoDB throttles.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -162,8 +162,8 @@ impl Control {
         }
     }
 
-    /// Changes an entry, and retries if other processes change it. `absent` is used if there is
-    /// none. `change` returns `false` if nothing has to change.
+    /// Changes an entry. Retries if another process changes it at the same time. If there is no
+    /// entry, `absent` is changed. `change` returns `false` if nothing has to change.
     pub(crate) async fn change<E: Revised>(
         &self,
         absent: E,
@@ -215,15 +215,15 @@ impl Control {
         }
     }
 
-    /// Returns the state of a migration, if it is the expected one.
+    /// Returns the state of a migration, or an error if it is not the expected one.
     async fn expected(&self, migration: &str, expect: Expect<'_>) -> Result<State> {
         let state = self.state(migration).await?;
         checked(expect, &state)?;
         Ok(state)
     }
 
-    /// Adds entries that do not exist yet, all or none, if the migration's state is the expected
-    /// one.
+    /// Adds entries that do not exist yet, if the migration's state is the expected one. Either all
+    /// are added or none.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -241,7 +241,7 @@ impl Control {
         self.transact(&self.table, items).await
     }
 
-    /// Returns the put of an entry, on the condition that its revision is unchanged.
+    /// Returns the put of an entry, on the condition that the entry's revision is unchanged.
     fn put_of<E: Revised>(&self, entry: &E) -> Result<TransactWriteItem> {
         let revision = entry.revision().saturating_sub(1);
         let put = Put::builder().table_name(&self.table).set_item(Some(encoded(entry)?));
@@ -282,7 +282,7 @@ impl Control {
         }
     }
 
-    /// Returns the condition check that a state is unchanged.
+    /// Returns the condition check that a migration's state is unchanged.
     fn unmoved(&self, state: &State) -> Result<TransactWriteItem> {
         let check = ConditionCheck::builder().table_name(&self.table);
         let check = check.key(PARTITION_KEY, s(&state.partition())).key(SORT_KEY, s(&state.name()));
@@ -298,7 +298,7 @@ impl Control {
         Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 
-    /// Writes all items or none. `table` is named in errors.
+    /// Writes all items or none. Errors contain the name `table`.
     async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<Written> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(Written::Done) };
@@ -332,7 +332,7 @@ impl Control {
         })
     }
 
-    /// Makes functions follow a migration, or stop following it.
+    /// Makes functions follow a migration; `None` stops them.
     pub(crate) async fn set_active(
         &self,
         migration: &str,
@@ -350,8 +350,8 @@ impl Control {
         .map(drop)
     }
 
-    /// Makes a move: writes the state and its journal line in one transaction, which also
-    /// deactivates a migration that ends. `now` is the store's time.
+    /// Changes the phase of a migration: writes the state and a journal line in one transaction. If
+    /// the migration ends, the same transaction makes it inactive. `now` is the store's time.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -367,11 +367,11 @@ impl Control {
         self.make_with(migration, guard, it, now, is_end.then_some(leave)).await
     }
 
-    /// Makes a move and changes the active migrations in the same transaction. `active` returns
-    /// whether it changes them, or why the move must not be made.
+    /// Changes the phase and the entry of active migrations in one transaction. `active` changes
+    /// that entry; it returns whether it did, or why the phase must not change.
     ///
     /// # Errors
-    /// As above, and what `active` returns.
+    /// As [`Control::make`], and what `active` returns.
     pub(crate) async fn make_with(
         &self,
         migration: &str,
@@ -386,7 +386,7 @@ impl Control {
         loop {
             let mut state = self.state(migration).await?;
             if tried.as_ref() == Some(&state) {
-                // An earlier attempt whose response was lost has written it.
+                // An earlier attempt, whose response was lost, has written the state.
                 return Ok(state);
             }
             checked(expect, &state)?;
@@ -420,7 +420,7 @@ impl Control {
         }
     }
 
-    /// Changes the state of a migration, but not its phase, if it is the expected one.
+    /// Changes other parts of a migration's state than its phase, if the state is the expected one.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -440,8 +440,8 @@ impl Control {
         broken.map(|()| state)
     }
 
-    /// Opens, moves or closes the route of a migration. Returns its epoch, which grows with each
-    /// change.
+    /// Opens, redirects or closes the route of a migration. Returns the route's epoch, which grows
+    /// with each change.
     pub(crate) async fn set_route(
         &self,
         migration: &str,
@@ -458,10 +458,10 @@ impl Control {
     }
 }
 
-/// Checks a state.
+/// Checks that a state is the expected one.
 ///
 /// # Errors
-/// Why it is not the expected one.
+/// Why the state is not the expected one.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }

@@ -11,14 +11,14 @@ use crate::migrate::control_table::Control;
 use crate::migrate::failure::{Failure, Result, fatal};
 use client::endpoint;
 
-/// How long a new control table may take to become active; on AWS that takes some seconds.
+/// How long a new control table may take to become active. On AWS this takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
 impl Control {
-    /// Returns why a missing control table is not created. On AWS the functions follow that of the
-    /// stack; a table that is created because of a typing error costs money, and no function
-    /// follows it.
+    /// Returns why a missing control table is not created automatically. On AWS, functions follow
+    /// only the control table of their stack. A table that is created because of a typing error
+    /// would cost money and have no effect.
     pub(crate) async fn missing(
         &self,
         endpoint: &str,
@@ -33,7 +33,7 @@ impl Control {
         )))
     }
 
-    /// Creates the table if it does not exist, and waits until it can be written.
+    /// Creates the table if it does not exist, and waits until it is active.
     pub(crate) async fn ensure(&self) -> Result<()> {
         if self.status().await?.is_none() {
             self.create().await?;
@@ -103,7 +103,7 @@ impl Control {
             .send()
             .await;
         match created {
-            // Another process creates it at the same time.
+            // Another process has created the table at the same time.
             Err(error)
                 if error
                     .as_service_error()
@@ -118,7 +118,8 @@ impl Control {
     }
 }
 
-/// Returns true if a control table may be created: functions of a local store follow no other one.
+/// Returns true if a control table may be created automatically: on a local store, or if the
+/// operator requests it.
 fn may_make(endpoint: &str, is_asked_for: bool) -> bool {
     is_asked_for || !endpoint::is_on_aws(endpoint)
 }

@@ -1,4 +1,4 @@
-//! Why a verb of a migration failed, named by what its caller must do.
+//! The kinds of failure of a migration's verbs, by what the caller must do.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use control::Broken;
@@ -6,19 +6,20 @@ use thiserror::Error;
 
 use client::sdk_error::{error_text, is_not_found, is_throttle};
 
-/// Why something was not done.
+/// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done. A retry may succeed soon: DynamoDB throttled, or other processes wrote.
+    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled or other processes
+    /// wrote.
     #[error("{0}")]
     Retry(String),
-    /// Nothing was done, and a retry fails until the operator changes what the text names.
+    /// Nothing was done. A retry fails until the operator changes what the text names.
     #[error("{0}")]
     Refused(String),
-    /// No answer came: it may have been done, so check first.
+    /// No response came, so the operation may have been done. The caller has to check.
     #[error("{0}")]
     Unknown(String),
-    /// It cannot be done.
+    /// The operation cannot succeed.
     #[error("{0}")]
     Fatal(String),
 }
@@ -42,7 +43,7 @@ impl Failure {
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
-        // The first migration creates the control table.
+        // The table is missing because no migration has created it yet.
         if is_not_found(error) {
             return Self::Fatal("no migration was started in this store".to_owned());
         }
@@ -52,12 +53,12 @@ impl Failure {
             Some(code) if is_throttle(code) => Self::Retry(text),
             Some("InternalServerError" | "ServiceUnavailable" | "") => Self::Unknown(text),
             Some(_) => Self::Fatal(text),
-            // An earlier attempt may have been applied.
+            // Without a response, an attempt may have been applied.
             None => Self::Unknown(text),
         }
     }
 
-    /// Returns the failure of a change that found another state than expected.
+    /// Returns the failure of a change that found another state than it expected.
     pub(crate) fn of_broken(name: &str, broken: &Broken) -> Self {
         Self::Refused(match broken {
             Broken::Moved { phase } => {
@@ -96,7 +97,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// For callers that only show the text.
+/// This is for callers that only show the text.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()

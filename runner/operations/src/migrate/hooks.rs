@@ -1,8 +1,8 @@
 //! The operator's programs that run before and after the verbs that switch sides.
 //!
-//! They are files of a folder that the operator names on the command line, like git's hooks. No
-//! content of a table is ever run, because everyone who may write the control table could then run
-//! programs here.
+//! Like git's hooks, they are files in a folder, which the operator names on the command line. No
+//! program comes from a table, because everyone who may write the control table could then run
+//! programs on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -74,7 +74,7 @@ impl Hooks {
         program.exists().then_some(program)
     }
 
-    /// Runs the program of a hook, with `told` on its standard input.
+    /// Runs the program of a hook, with the text `told` on its standard input.
     ///
     /// # Errors
     /// When it cannot be run, times out, or fails.
@@ -117,8 +117,8 @@ fn is_program(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Runs a program without a shell, with `told` on its standard input. Its output goes to standard
-/// error, because standard output is the verb's.
+/// Runs a program without a shell, with the text `told` on its standard input. Its output goes to
+/// standard error, because standard output belongs to the verb.
 async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) -> Result<()> {
     let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);
@@ -132,7 +132,7 @@ async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) ->
     let stdin = child.stdin.take();
     let ended = tokio::time::timeout(limit, async {
         if let Some(mut stdin) = stdin {
-            // A hook need not read its input.
+            // A failed write does not matter, because a hook need not read its input.
             let _ = stdin.write_all(told.as_bytes()).await;
         }
         child.wait().await
@@ -150,8 +150,9 @@ async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) ->
 mod tests {
     use super::*;
 
-    /// Returns a folder whose hooks are links to programs that every machine has: a file that this
-    /// process writes may not be executable yet when another thread starts a process.
+    /// Returns a folder whose hooks are links to programs that every machine has. A program that
+    /// this process writes may not be executable at once: another thread that starts a process may
+    /// still have the file open.
     fn folder(hooks: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, program) in hooks {
@@ -191,14 +192,14 @@ mod tests {
         assert!(failed.to_string().contains("`before-cutover` failed"), "{failed}");
         let missing = run("/nowhere", limit).await.unwrap_err();
         assert!(missing.to_string().contains("cannot be started"), "{missing}");
-        // It waits for a line that never comes, in a pipe that this test holds open.
+        // The hook waits for a line that never comes, because this test holds the pipe open.
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("wait");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
         let script = format!("#!/bin/sh\nread line < '{}'\n", pipe.display());
         let hook = folder.path().join("hook");
-        // Written by another process, see above.
+        // Another process writes the file, for the reason that `folder` describes.
         let write = format!("cat > '{0}' && chmod +x '{0}'", hook.display());
         let mut shell = std::process::Command::new("/bin/sh");
         let mut shell = shell.args(["-c", &write]).stdin(Stdio::piped()).spawn().unwrap();

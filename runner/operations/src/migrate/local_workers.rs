@@ -1,7 +1,7 @@
-//! Interfaces to workers that run in this process: the program starts them, a verb watches and
-//! stops them.
+//! Interfaces to workers that run in this process. A verb starts, watches and stops them.
 //!
-//! The implementation uses the local Lambda runtime, on which no verb here depends.
+//! The implementation is in the program, because it uses the local Lambda runtime, on which this
+//! crate does not depend.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ pub struct WorkerOptions<'o> {
     pub duplicate_deliveries: bool,
 }
 
-/// Why a table's stream is no longer read.
+/// The reason why the stream of a table is no longer read.
 pub enum Problem {
-    /// Its mapping has ended; the reason.
+    /// The event source mapping of the stream has ended, for this reason.
     NotFollowed(String),
     /// The stream trimmed records before they were read.
     Trimmed {
@@ -56,7 +56,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Starts local workers.
+/// Starts workers in this process.
 #[async_trait]
 pub trait StartWorkers: Sync {
     /// Starts workers that follow the streams of the control table and of the tables of a plan.
@@ -66,19 +66,21 @@ pub trait StartWorkers: Sync {
     async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String>;
 }
 
-/// Running local workers.
+/// Workers that run in this process.
 #[async_trait]
 pub trait LocalWorkers: Send + Sync {
-    /// Returns why a table's stream is no longer read; `None` while all are read.
+    /// Returns why the stream of a table is no longer read; `None` while all streams are read.
     fn problem(&self) -> Option<Problem>;
 
-    /// Returns a shard of the control table whose records were trimmed unread. No task is lost once
-    /// each open one is written again, because the table has its content.
+    /// Returns a shard of the control table whose records were trimmed before they were read. The
+    /// table still has all tasks, so the caller has to write each open task again to make a new
+    /// record.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
-    /// Lets such a shard resume at its oldest record. A shard that has resumed is left alone.
+    /// Resumes such a shard at its oldest record. Has no effect on a shard that has already
+    /// resumed.
     fn resume_after_trim(&self, shard: &ShardId);
 
-    /// Stops after the invocations in flight; the checkpoints are on disk then.
+    /// Stops after the invocations in flight, when their checkpoints are on disk.
     async fn stop(self: Box<Self>);
 }

@@ -1,7 +1,7 @@
 //! `weir migrate`: restructures tables while clients write to them, and loses no write.
 //!
-//! Its verbs only read and write the control table; the function `migration` does the work, on
-//! Lambda or with `--local-workers`. Every verb is idempotent.
+//! The function `migration` copies and transforms items, on Lambda or with `--local-workers`. The
+//! verbs control it through the control table. Every verb is idempotent.
 
 mod adjust;
 pub mod api;
@@ -40,7 +40,7 @@ use client::endpoint;
 use client::exit::Exit;
 use client::output::{Output, say};
 
-/// Default of waits: one day.
+/// Default timeout of waits: one day.
 const WAIT_SECONDS: u64 = 24 * 3600;
 
 /// Arguments of `weir migrate`.
@@ -190,7 +190,7 @@ async fn in_time(
     let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb, workers).await;
     };
-    // A connection that does not answer is retried, but not much longer than the command may take.
+    // A request without a response is retried, but not much longer than the command's time limit.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
         Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {
@@ -202,7 +202,7 @@ async fn in_time(
 }
 
 impl MigrateVerb {
-    /// Returns the verb's time limit, if it has one.
+    /// Returns the time limit of the verb, if it has one.
     fn limit(&self, endpoint: &str) -> Option<Duration> {
         let seconds = match self {
             Self::Status { look, .. } => return Some(stream_lag::look_limit(endpoint, *look)),

@@ -1,16 +1,19 @@
-//! Who runs a command, for the journal of a migration: a name to ask, no proof of identity.
+//! Finds the name of the operator who runs a command, for the journal of a migration. The name is
+//! no proof of identity.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Accounts of this machine: name, password mark, user id, and more, with colons between them.
+/// The file of this machine's accounts. A line has name, password mark, user id and more, separated
+/// by colons.
 const ACCOUNTS: &str = "/etc/passwd";
-/// Where Linux has the name of the machine; a system without it is left out of the answer.
+/// The file with the machine's name on Linux. On other systems the name is left out.
 const HOST: &str = "/proc/sys/kernel/hostname";
-/// The owner of this entry is the user of the process, on Linux.
+/// An entry whose owner is the user of the process, on Linux.
 const PROCESS: &str = "/proc/self";
 
-/// Returns the user and the machine, as `ada@build-7`; without a known machine the user alone.
+/// Returns the user and the machine, as `ada@build-7`; only the user if the machine's name is
+/// unknown.
 pub(crate) fn name() -> String {
     let named = ["USER", "LOGNAME"].into_iter().find_map(|it| std::env::var(it).ok());
     let id = fs::metadata(PROCESS).ok().map(|it| it.uid());
@@ -19,8 +22,8 @@ pub(crate) fn name() -> String {
     of(named.as_deref(), id, &accounts, host.trim())
 }
 
-/// Returns the name from what the environment, the system and its accounts say. Schedulers and
-/// containers often set no `USER`.
+/// Returns the name from the environment variable, else from the user id and the accounts.
+/// Schedulers and containers often set no `USER`.
 fn of(named: Option<&str>, id: Option<u32>, accounts: &str, host: &str) -> String {
     let account = || {
         let id = id?.to_string();

@@ -1,8 +1,8 @@
-//! Explains why there is no history: the table, the key or only the history is missing, and what to
-//! do about it.
+//! Explains why there is no history, with advice: the table, the key, or only the history is
+//! missing.
 //!
-//! Called only after a read found nothing, because a history may outlive its table, and its reader
-//! may not be allowed to describe the table. Nothing is written.
+//! It is used only after a read found nothing. A history may outlive its table, and its reader may
+//! have no permission to describe the table.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,11 @@ const TABLES_MAX: usize = 10_000;
 /// Maximum number of tables in a message.
 const NAMED_MAX: usize = 10;
 
-/// Returns why a key has no history: it is not a key of the table, or no history was begun.
+/// Returns why a key has no history: it is not a key of the table, or its history has not begun.
 pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     let Place { table, history, .. } = place;
     let none = format!("table `{history}` has no history of the item {}", history_key(key));
-    // Without a table there is no item with which a history could begin.
+    // Without the table there is no item whose history could begin.
     let Ok(known) = key_attributes(&place.client, table).await else { return none };
     if let Err(misfit) = check_key(key, &known) {
         return misfit;
@@ -36,7 +36,7 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     format!("{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins one")
 }
 
-/// Returns the message for a missing table of histories, with the tables that have versions;
+/// Returns the message for a missing table of histories. It lists the tables that have versions;
 /// `reason` is the store's error.
 pub(super) async fn no_table(place: &Place, reason: &str) -> String {
     let mut names = BTreeSet::new();
@@ -128,7 +128,7 @@ mod tests {
                 ("films", "other", key),
                 none("other", "; if the item exists, `weir versions backfill --table films --history other` begins one"),
             ),
-            // A history may outlive its table, and then there is no item to begin one with.
+            // A history may outlive its table. Without the table, no item can begin one.
             (("gone", "other", key), none("other", "")),
             (
                 ("films", "films-history", r#"{"a":1}"#),

@@ -1,12 +1,12 @@
 //! `weir versions backfill`: gives every item of a table without a history its first version.
 //!
 //! Idempotent: existing histories are never changed, so it may run concurrently with the function,
-//! or be interrupted and run again. It writes a base. The first change from the stream contains the
-//! earlier item and replaces the base if it is more exact.
+//! or be interrupted and run again. The first version is a base: the item as it was read. The first
+//! change in the stream contains the previous item, which replaces the base if it is more exact.
 //!
-//! The time of a base is after the read of its page: the item was so then, unless a change came
-//! earlier, which is in the stream and corrects the base. An item that does not fit into a version
-//! is reported and left out.
+//! The time of a base is taken after the read of its page. If the item changed between the read and
+//! that time, the change is in the stream and corrects the base. An item that does not fit into a
+//! version is reported and left out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -41,9 +41,9 @@ const NAMED_MAX: usize = 10;
 pub(super) struct Report {
     items: u64,
     begun: u64,
-    /// Number of items that do not fit into a version.
+    /// Number of items that do not fit into a version and were left out.
     left_out: u64,
-    /// Some of them, with the reason.
+    /// Some of the left-out items, with their reasons.
     named: Vec<String>,
 }
 
@@ -52,13 +52,13 @@ pub(super) struct Report {
 enum Outcome {
     Begun,
     WasThere,
-    /// A history would be begun, but this is a dry run.
+    /// The item needs a history, but this is a dry run.
     NotWritten,
     LeftOut(String),
 }
 
 impl Report {
-    /// Returns true if every item has a history, or would have one.
+    /// Returns true if every item has a history, or would have one after a real run.
     pub(super) fn is_whole(&self) -> bool {
         self.left_out == 0
     }
@@ -107,12 +107,12 @@ impl Report {
     }
 }
 
-/// Scans the table and begins the missing histories.
+/// Scans the table, and begins the missing histories.
 ///
 /// # Errors
 /// What could not be read or written. Begun histories stay; run it again.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
-    // Checked first, because otherwise all items would be read before the first write fails.
+    // Without this check, a whole page of items would be read before the first write fails.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
     if let Err(error) = histories
         && is_not_found(&error)
@@ -129,7 +129,7 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {
         let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
-        // One time for a page: its items were so by then.
+        // One time, taken after the read, serves all items of a page.
         let now = u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
             .unwrap_or(0);
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());
@@ -174,10 +174,10 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
     history_key(&key)
 }
 
-/// Begins the history of an item, if there is none. The item was so at `now`; since when is
+/// Begins the history of an item, if it has none. The item had this state at `now`; since when is
 /// unknown.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
-    // A cancelled transaction costs as much as a successful one.
+    // The read saves cost, because a cancelled transaction costs as much as a successful one.
     if has_head(place, &text).await? {
         return Ok(Outcome::WasThere);
     }
@@ -205,7 +205,7 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
         let why = why_undone(&error);
-        // Also if the result is unknown: if the transaction was applied, there is a head now.
+        // After an unknown result, a head shows that the transaction was applied.
         if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
             return Ok(Outcome::WasThere);
         }
@@ -218,8 +218,8 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     }
 }
 
-/// Returns DynamoDB's message if it rejects a base for its size; it may count more bytes than this
-/// code.
+/// Returns DynamoDB's message if it rejects a base because of its size. DynamoDB may count more
+/// bytes than this code.
 fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
     let failed = error.as_service_error()?;
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {

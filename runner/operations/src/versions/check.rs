@@ -1,11 +1,12 @@
 //! `weir versions check`: compares every history with its item.
 //!
 //! A history is correct if its versions have no gap, begin where its head says, and end with the
-//! one that the head names, which equals the item or is a deletion. A change that was put aside
-//! leaves no gap, but then the next version was made from another item than the previous one has.
-//! Unreadable histories are reported, and the others are compared. Expired versions do not count,
-//! because TTL deletes in no defined order, nor do the marks of migrations. Differences are checked
-//! again one by one after a grace period, because the function may be behind. Nothing is written.
+//! version that the head names. This last version must equal the item, or be a deletion. A change
+//! that was put aside leaves no gap in the numbers; it shows because the next version was made from
+//! another item than the previous version has. Expired versions do not count, because TTL deletes
+//! in no defined order. Marks of migrations do not count either. Unreadable histories are reported.
+//! Differences are checked again one by one after a grace period, because the function may be
+//! behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +26,7 @@ use client::output::{Output, counted};
 use client::sdk_error::error_text;
 use client::table_description::key_attributes;
 
-/// Maximum number of histories: each takes about 200 bytes of memory.
+/// Maximum number of histories in memory. Each takes about 200 bytes.
 const HISTORIES_MAX: usize = 5_000_000;
 /// Maximum number of differences in the report.
 const NAMED_MAX: usize = 10;
@@ -43,14 +44,14 @@ pub struct Report {
     pub items: u64,
     /// Number of items with a history.
     pub histories: u64,
-    /// Number of versions of all of them.
+    /// Number of versions in all histories.
     pub versions: u64,
-    /// What is wrong, by item.
+    /// The faults, by item.
     pub wrong: BTreeMap<String, &'static str>,
 }
 
 impl Report {
-    /// Returns true if nothing differs.
+    /// Returns true if there is no fault.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.wrong.is_empty()
@@ -90,11 +91,11 @@ pub(super) struct History {
     pub(super) count: u64,
     /// The fingerprint of the image of the highest version; `None` for a deletion.
     image: Option<u128>,
-    /// The stamp of the highest version.
+    /// The stamp of the highest version, which orders changes in time.
     stamp: Option<Stamp>,
-    /// Which changes its versions show to be missing.
+    /// The message about missing changes, if the versions show that some are missing.
     lacks: Option<&'static str>,
-    /// What of it cannot be read.
+    /// The message about an unreadable entry, if there is one.
     damage: Option<&'static str>,
 }
 
@@ -104,7 +105,7 @@ impl History {
         Self { head, ..Self::default() }
     }
 
-    /// Returns a history of which something cannot be read.
+    /// Returns a history with an unreadable entry.
     pub(super) fn damaged(damage: &'static str) -> Self {
         Self { damage: Some(damage), ..Self::default() }
     }
@@ -116,7 +117,7 @@ impl History {
         }
         self.count += 1;
         let is_first = self.count == 1;
-        // A table returns the versions of an item in order.
+        // A query returns the versions of an item in order.
         let is_behind = !is_first && version.number == self.highest + 1;
         if version.lacks_base() {
             self.lacks.get_or_insert(LACKS_BASE);
@@ -134,7 +135,7 @@ impl History {
     }
 }
 
-/// Compares, and checks differences again after the grace period.
+/// Compares all histories. Checks differences again after the grace period.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -156,13 +157,14 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Returns what is wrong with a history, its item, or both together.
+/// Returns what is wrong with a history, with its item, or between both; `None` if they are
+/// correct.
 pub(super) fn verdict(
     text: &str,
     history: Option<&History>,
     item: Option<&Item>,
 ) -> Option<&'static str> {
-    // What else is wrong with an unreadable history is unknown.
+    // An unreadable history cannot be checked further.
     if let Some(damage) = history.and_then(|history| history.damage) {
         return Some(damage);
     }
@@ -234,7 +236,7 @@ async fn look(place: &Place) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Returns what is wrong with a history itself.
+/// Returns what is wrong with a history by itself; `None` if it has no gap.
 fn gap(history: &History) -> Option<&'static str> {
     let Some(head) = &history.head else { return Some("has versions but no head") };
     if history.count == 0 || history.highest != head.latest {
@@ -265,7 +267,8 @@ mod tests {
         for (history, expected) in [
             (history(head(3), 1, 3, 3), None),
             (history(head(9), 7, 9, 3), beheaded),
-            // By number, by days (some of which still exist), and one after the other.
+            // Versions are removed by number, by age (some still exist), and by both one after the
+            // other.
             (history(kept(7, 0), 7, 9, 3), None),
             (history(kept(7, 0), 8, 9, 2), beheaded),
             (history(kept(1, 6), 7, 9, 3), None),
@@ -312,7 +315,7 @@ mod tests {
             (vec![base.clone(), version(2, 1, 2), version(3, 2, 4)], None),
             (vec![base.clone(), version(2, 1, 2), version(3, 3, 4)], Some(LACKS_CHANGE)),
             (vec![version(1, 3, 4)], Some(LACKS_BASE)),
-            // Expired versions are not judged.
+            // Expired versions are not checked.
             (vec![from_then_on, version(3, 3, 4)], None),
         ] {
             let mut history = History::of(Some(Head { latest: 3, ..Head::of_base() }));

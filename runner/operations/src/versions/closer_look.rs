@@ -1,8 +1,8 @@
 //! Checks histories that seemed wrong again, one by one.
 //!
-//! In a large table the scans of histories and of items are minutes apart, so an item that changes
-//! often always differs. Read right after each other, both agree soon, if the function keeps up.
-//! One agreement is enough: a wrong history never agrees.
+//! In a large table, the scans of histories and of items are minutes apart, so an item that changes
+//! often seems to differ. Here the history and the item are read right after each other, and agree
+//! soon if the function keeps up. One agreement is enough, because a wrong history never agrees.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +19,18 @@ use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::sdk_error::error_text;
 
-/// Maximum number of histories that are checked again: with more, the function is behind or off.
+/// Maximum number of histories that are checked again. If there are more, the function is behind or
+/// not running.
 pub(super) const HISTORIES_MAX: usize = 1_000;
 /// Maximum number of checks of one history.
 const LOOKS_MAX: usize = 5;
-/// The longest pause between two checks: many times what a function takes for a change.
+/// The longest pause between two checks of a history. A function applies a change in a small part
+/// of this time.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// Number of concurrent checks.
 const LOOKERS: usize = 16;
 
-/// Keeps only those that were wrong in every check.
+/// Keeps only the histories that were wrong in every check.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -57,9 +59,9 @@ pub(super) async fn retain_wrong(
     Ok(left.into_iter().flatten().collect())
 }
 
-/// Returns what is wrong with one history, by strongly consistent reads.
+/// Returns what is wrong with one history; `None` if it is correct. Reads are strongly consistent.
 async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>, String> {
-    // DynamoDB rejects a key that no history can have.
+    // DynamoDB would reject the read of a key that is too long for any history.
     let history = match fits_into_a_version(text, None) {
         Ok(()) => history_of(place, text, now).await?,
         Err(_) => None,

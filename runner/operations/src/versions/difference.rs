@@ -1,6 +1,6 @@
 //! Compares two versions, attribute by attribute, within maps but not within lists.
 //!
-//! Pure. Values are compared like DynamoDB's: numbers by value, sets without order.
+//! Values are compared as in DynamoDB: numbers by value, sets without order.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Returns the cells of a row.
+    /// Returns the cells of its row in the report.
     pub(super) fn row(&self) -> Vec<Value> {
         let change = match (&self.from, &self.to) {
             (None, _) => "added",
@@ -35,7 +35,7 @@ impl Difference {
     }
 }
 
-/// Returns the differences, by path. A missing item has no attributes.
+/// Returns the differences, ordered by path. A missing item counts as one without attributes.
 pub(super) fn between(from: Option<&Item>, to: Option<&Item>) -> Vec<Difference> {
     let mut differences = Vec::new();
     let empty = BTreeMap::new();

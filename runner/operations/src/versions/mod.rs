@@ -1,5 +1,5 @@
-//! `weir versions`: reads the histories of the function `versions`; compares, restores, backfills
-//! and checks them.
+//! `weir versions`: shows, compares, restores, backfills and checks the histories that the function
+//! `versions` writes.
 //!
 //! It works on any DynamoDB endpoint. `rules::versions` defines versions.
 
@@ -115,7 +115,7 @@ struct Which {
     as_of: Option<String>,
 }
 
-/// The two tables, and their store.
+/// The table of items, the table of histories, and their store.
 pub struct Place {
     /// A client of the store.
     pub client: Client,
@@ -123,7 +123,7 @@ pub struct Place {
     pub endpoint: String,
     /// The table whose items have versions.
     pub table: String,
-    /// The table that has them.
+    /// The table of their histories.
     pub history: String,
 }
 
@@ -197,12 +197,12 @@ fn history_of(table: &str) -> String {
     format!("{table}-history")
 }
 
-/// Returns the unexpired versions of a key; TTL may delete the others late.
+/// Returns the versions of a key that have not expired. TTL may delete expired ones late.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
     let now =
         u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     let text = history_key(key);
-    // DynamoDB would reject such a key, only because of its length.
+    // DynamoDB would reject a key of this length with a less clear message.
     fits_into_a_version(&text, None)
         .map_err(|reason| format!("this item does not fit into a version: {reason}"))?;
     let mut versions = reading::versions_of(place, &text).await?;
@@ -224,7 +224,7 @@ fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version, Strin
 
 fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, String> {
     let Some(text) = &which.as_of else { return numbered(versions, which.number) };
-    // Records have whole seconds, so a time is rounded down to its second.
+    // Records have whole seconds, so the time is rounded down to a second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
     as_of(versions, seconds).map_err(|not_known| match not_known {
         NotKnown::Earlier => begins_later(versions, text),
@@ -234,8 +234,8 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     })
 }
 
-/// Returns the message that the first version is from after a time: the item's first one, or the
-/// first that was not pruned.
+/// Returns the message that the first version is later than the requested time. It is the item's
+/// first version, or the first one that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
@@ -247,8 +247,8 @@ fn begins_later(versions: &[Version], time: &str) -> String {
     }
 }
 
-/// Returns why a version that was chosen by time may be wrong: the time since when the item was so
-/// is unknown. `None` for a version that was named by number.
+/// Returns why a version that was chosen by time may be wrong: it is unknown since when the item
+/// had this state. Returns `None` for a version that was chosen by number.
 fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
     let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
     Some(format!(
@@ -275,7 +275,7 @@ fn row(version: &Version) -> Vec<Value> {
     ]
 }
 
-/// Returns the places, in versions ordered by number, where a change is missing.
+/// Returns the places in a list of versions, ordered by number, at which a change is missing.
 fn missing(versions: &[Version]) -> Vec<String> {
     let base = versions.first().filter(|version| version.lacks_base());
     let base = base.map(|_| {

@@ -22,9 +22,9 @@ const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub(crate) enum Entry {
     /// The head of an item's history.
     Head(String, Head),
-    /// One of its versions.
+    /// A version of an item.
     Version(String, Version),
-    /// An unreadable head or version: its item, the effect on the history, and the reason.
+    /// An unreadable head or version: its item, the message about the history, and the reason.
     Damaged(String, &'static str, DamagedHistory),
 }
 
@@ -33,7 +33,7 @@ pub(super) const HEAD_DAMAGED: &str = "has a head that cannot be read";
 /// The message for a history with an unreadable version.
 pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
 
-/// Returns all versions of an item, by number.
+/// Returns all versions of an item, ordered by number.
 ///
 /// # Errors
 /// When they cannot be read, or do not fit into memory.
@@ -42,7 +42,7 @@ pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, Stri
     stored.map_err(|error| failed(place, &format!("{item}: {error}")))
 }
 
-/// Returns all versions of an item, by number, or the damage of one.
+/// Returns all versions of an item, ordered by number, or why one is unreadable.
 ///
 /// # Errors
 /// When they cannot be read, or do not fit into memory.
@@ -75,7 +75,7 @@ pub(super) async fn stored_versions(
         if bytes > HISTORY_BYTES_MAX {
             return Err(format!("the history has more than {HISTORY_BYTES_MAX} bytes"));
         }
-        // An item that TTL deleted before it should expire leaves a stub without a stamp.
+        // A stub without a stamp is left if TTL deletes a version before its expiry is set.
         if item.contains_key("stamp") {
             match Version::from_item(&item) {
                 Ok(version) => versions.push(version),
@@ -168,7 +168,7 @@ fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
     }))
 }
 
-/// Returns why a read failed; for a missing table, with the tables that have versions.
+/// Returns why a read failed. For a missing table, the message lists the tables that have versions.
 async fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
     match is_missing {
         true => absent::no_table(place, reason).await,

@@ -2,8 +2,8 @@
 //!
 //! The write is an ordinary change of the item, so it becomes the next version, and the replaced
 //! item stays in the history. Its condition is that the item equals the current version and lacks
-//! the attributes that the write would add. No condition can detect another attribute that is added
-//! concurrently; it is in the version between.
+//! the attributes that the write would add. No condition can detect other attributes that are added
+//! concurrently; they are kept in the history as a version of their own.
 //!
 //! The marks of a migration are not part of an item: they are neither compared nor restored. A
 //! version with an expired time to live is refused, because TTL would delete the item at once.
@@ -25,10 +25,11 @@ use client::output::{say, show};
 use client::sdk_error::error_text;
 use client::table_description::ttl_attribute;
 
-/// Maximum number of compared attributes: each takes an operator, and an `AND` to the next.
+/// Maximum number of compared attributes. Each takes two operators: its comparison, and an `AND`
+/// before the next one.
 const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 
-/// Restores `version`, or shows what would be written.
+/// Restores `version`; with a dry run, shows what would be written.
 ///
 /// # Errors
 /// When the item cannot be read or written, or would lack a part of its key.
@@ -86,7 +87,7 @@ pub(super) async fn run(
         Some(image) => put(place, image, condition).await?,
         None => delete(place, key, condition).await?,
     };
-    // If the response to a write is lost, the retry fails although the write was applied.
+    // If the response to the write was lost, the SDK's retry fails although the write was applied.
     if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
         say(
             "refused: the item was changed concurrently; nothing was written, run the command again",
@@ -97,7 +98,7 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Returns why TTL would delete the item at once, if it would.
+/// Returns why TTL would delete the restored item at once; `None` if it would not.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
     let now =
@@ -109,8 +110,8 @@ async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> 
     }))
 }
 
-/// Returns true if TTL deletes an item with this value. TTL ignores values that are not numbers,
-/// and times more than five years ago.
+/// Returns true if TTL deletes an item with this value of the TTL attribute. TTL ignores values
+/// that are not numbers, and times more than five years ago.
 fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
     let Some(AttributeValue::N(number)) = value else { return false };
     let expiry = time_to_live::expiry_of(&number.to_string());
@@ -132,16 +133,16 @@ struct Condition {
 }
 
 /// Returns the condition that every attribute is unchanged, and that attributes which the write
-/// would add are absent; for a missing item, that it is still missing.
+/// would add are absent. For a missing item, the condition is that it is still missing.
 ///
 /// # Errors
-/// Why no condition can express it.
+/// Why no condition can express this.
 fn is_still(
     key: &Item,
     current: Option<&Item>,
     wanted: Option<&Item>,
 ) -> Result<Condition, String> {
-    // An existing item has its key, so the other names suffice.
+    // An existing item always has its key, so only the other new attributes have to be absent.
     let new_names: Vec<&String> = match current {
         None => key.keys().take(1).collect(),
         Some(current) => {
@@ -177,7 +178,7 @@ async fn put(place: &Place, image: &Item, condition: Condition) -> Result<bool, 
         .set_item(Some(to_sdk_item(image)))
         .condition_expression(condition.text)
         .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-        // The map of values must be absent if it is empty.
+        // DynamoDB rejects an empty map of values.
         .set_expression_attribute_values(
             values.filter(|values: &HashMap<_, _>| !values.is_empty()),
         );
@@ -251,8 +252,8 @@ mod tests {
             expires_at: None,
             follows: None,
         };
-        // An ended migration and the fan-out marked the older one, and a migration touches the item
-        // now.
+        // An ended migration and the fan-out have marked the older item. A running migration
+        // touches the current one.
         let origin = r#"{"S":"o"}"#.to_owned();
         let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
         let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);
@@ -277,7 +278,8 @@ mod tests {
         assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
     }
 
-    /// The response to the write was lost; its retry is refused because the item has changed.
+    /// The response to the write was lost. The retry is refused, because the item has already
+    /// changed.
     #[tokio::test]
     async fn a_restore_with_a_lost_answer_is_done() {
         let key = Item::new().with("p", "Rush");
@@ -377,7 +379,7 @@ mod tests {
         assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1");
         assert_eq!(condition.names["#n1"], "b");
         assert_eq!(condition.values[":v1"], SdkValue::N("1".to_owned()));
-        // Attributes that the version adds must still be absent.
+        // Attributes that the restored version adds must still be absent.
         let wanted = Item::new().with("a", "y").with("c", "z");
         let condition = is_still(&key, Some(&item), Some(&wanted)).unwrap();
         assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1 AND attribute_not_exists(#n2)");
@@ -397,7 +399,7 @@ mod tests {
         assert!(is_still(&key, Some(&most), Some(&most)).is_ok());
         let refused = is_still(&key, Some(&item(COMPARED_MAX + 1)), None).err().unwrap();
         assert!(refused.contains("151 attributes"), "{refused}");
-        // The text is too long before there are too many operators.
+        // The text of the condition becomes too long before it has too many operators.
         assert!(is_still(&key, Some(&key), Some(&most)).is_err());
         assert!(is_still(&key, None, Some(&item(1000))).is_ok());
     }

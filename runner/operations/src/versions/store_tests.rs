@@ -1,5 +1,5 @@
-//! Tests of histories in a store in this process: what a base shows of the time before its first
-//! change.
+//! Tests of histories in a store in this process, mainly of bases: first versions that a backfill
+//! writes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use testing::store::TestStore;
 
 const KEY: &str = r#"{"p":"Rush"}"#;
 
-/// Returns tables of films and their histories, and one film.
+/// Returns the tables of films and of their histories, with one film.
 async fn films(store: &TestStore) -> Place {
     store.table("films").await;
     store.table_of("films-history", "item", "version").await;
@@ -75,7 +75,7 @@ async fn a_history_begins_when_a_back_fill_saw_the_item() {
     }
 }
 
-/// Backfills of earlier versions, and facts that are known only from the first change.
+/// The base was written by an earlier version, or its time is known only from the first change.
 #[tokio::test]
 async fn a_base_without_a_time_is_restored_by_its_number_only() {
     let store = TestStore::open().await;
@@ -109,7 +109,7 @@ async fn a_history_without_its_beginning_is_wrong() {
     delete.key("version", SdkValue::S("v0000000001".to_owned())).send().await.unwrap();
     let wrong = check::run(&place, 0).await.unwrap().wrong;
     assert_eq!(wrong, [(item.clone(), "has no versions at its beginning")].into());
-    // A head of a version that was deleted because of newer ones.
+    // The head is that of a history whose base was pruned because of newer versions.
     write(Head { latest: 2, first: 2, ..Head::of_base() }.to_item(&item)).await;
     assert!(check::run(&place, 0).await.unwrap().is_clean());
 }
@@ -142,8 +142,8 @@ async fn a_back_fill_leaves_the_histories_that_there_are() {
     }
 }
 
-/// DynamoDB may count more bytes than this code: an item that it rejects is left out like one that
-/// is known to be too large, and the others have their histories.
+/// DynamoDB may count more bytes than this code. An item that it rejects is left out, like an item
+/// that is known to be too large. The other items get their histories.
 #[tokio::test]
 async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
     let store = TestStore::open().await;
@@ -175,7 +175,7 @@ async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
     assert_eq!(wrong, [(large, "has no history")].into());
 }
 
-/// Neither prevents the comparison of the others.
+/// Neither fault prevents the comparison of the other histories.
 #[tokio::test]
 async fn a_head_that_cannot_be_read_and_a_key_that_is_too_long_are_findings() {
     let store = TestStore::open().await;

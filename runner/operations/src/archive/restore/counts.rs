@@ -13,18 +13,18 @@ use client::output::counted;
 /// Maximum number of skipped rows in the answer.
 const SKIPPED_NAMED_MAX: usize = 10;
 
-/// The results; of a dry run, the predicted ones.
+/// The counted results; in a dry run, the predicted ones.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     rows: AtomicU64,
     restored: AtomicU64,
-    /// How many of them replaced the item of an older row, or a tombstone.
+    /// Number of restored rows that replaced the item of an older row, or a tombstone.
     replaced: AtomicU64,
     kept: AtomicU64,
-    /// How many of them were kept because another writer wrote or changed the item.
+    /// Number of kept items that another writer wrote or changed.
     written: AtomicU64,
     skipped: AtomicU64,
-    /// Rows of a migration's tombstones, which are not items.
+    /// Rows of a migration's tombstones (markers of deleted items), which are not items.
     tombstones: AtomicU64,
     /// Event ids of the first skipped rows, and the reasons.
     skipped_rows: Mutex<Vec<(String, String)>>,
@@ -36,7 +36,7 @@ impl Counts {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Counts a selected row.
+    /// Counts one more selected row.
     pub(super) fn selected(&self) {
         add_one(&self.rows);
     }

@@ -1,8 +1,8 @@
 //! Predicts a restore: compares each row with the table, and with the rows that would be put before
 //! it.
 //!
-//! It only reads. It cannot predict concurrent writes, nor that an item which this restore itself
-//! would put has too many attributes for a condition.
+//! It only reads. Two things cannot be predicted: concurrent writes, and failures because an item
+//! that this restore puts has too many attributes for a condition.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use super::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::sdk_error::error_text;
 
-/// The rows that would be put: a hash of the key and the position in time, some hundred bytes per
-/// key.
+/// The rows that the restore would put: a hash of the key and the row's position in time. A key
+/// takes some hundred bytes.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
     planned: Mutex<BTreeMap<u128, String>>,
@@ -52,7 +52,7 @@ impl DryRun {
             Ok(live) => live,
             Err(reason) => return Ok(Fate::Skipped(reason)),
         };
-        // Another row of the key may have been planned meanwhile.
+        // Another row of the same key may have been planned since the first check.
         if let Some(fate) = self.beside_planned(hash, origin.stamp) {
             return Ok(fate);
         }
@@ -68,7 +68,7 @@ impl DryRun {
         }
     }
 
-    /// Returns the result of a row whose key has another planned row; `None` if it has none.
+    /// Returns the result of a row whose key already has a planned row; `None` if the key has none.
     fn beside_planned(&self, hash: u128, stamp: &str) -> Option<Fate> {
         let mut planned = self.planned.lock();
         let known = planned.get_mut(&hash)?;
@@ -110,7 +110,7 @@ fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
     })
 }
 
-/// Reads the item under a key, or returns why there can be none.
+/// Reads the item under a key. If the key is invalid, returns the reason.
 async fn live(target: &Target, key: &Item) -> Result<Result<Option<Item>, String>, String> {
     let failed = |reason: &dyn std::fmt::Display| {
         format!("cannot read an item of `{}`: {reason}", target.table)

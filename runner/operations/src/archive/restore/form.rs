@@ -1,4 +1,4 @@
-//! Converts an archived item into the item to put: its key is unchanged, its time to live is
+//! Converts an archived item into the item to put: the key is unchanged, the time to live is
 //! removed or replaced, and marks are removed.
 //!
 //! It does not select or put rows.
@@ -8,7 +8,7 @@ use rules::archive::restored::{RESTORED, stamp_of};
 use rules::marks::without_marks;
 use rules::migration::is_bare_tombstone_of;
 
-/// How the items of a table are restored.
+/// The rules that convert archived items of a table into items to put.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
     /// The names of the key attributes, partition key first.
@@ -24,7 +24,7 @@ pub(super) struct Form {
 pub(super) enum Formed {
     /// The item to put.
     Item(Item),
-    /// Nothing to put: the row is a tombstone of a migration.
+    /// The row is a tombstone of a migration, so nothing is put.
     Tombstone,
     /// The item cannot be put; the reason.
     Refused(String),
@@ -41,8 +41,8 @@ impl Form {
         self.keys.first().map_or("", String::as_str)
     }
 
-    /// Returns the TTL attribute if it is removed or replaced; `None` if it is part of the key,
-    /// where a new time would make another item.
+    /// Returns the TTL attribute if it is removed or replaced. A TTL attribute in the key is kept,
+    /// because a new time would make another item.
     pub(super) fn changed_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| !self.is_key(name))
     }
@@ -57,7 +57,8 @@ impl Form {
         if is_bare_tombstone_of(item, |name| self.is_key(name)) {
             return Formed::Tombstone;
         }
-        // An item that was restored, changed, and expired again has the mark of that time.
+        // An item that was restored, changed, and expired again still has the mark of the earlier
+        // restore.
         if item.contains_key(RESTORED) && stamp_of(item).is_none() {
             return Formed::Refused(format!(
                 "the item has its own attribute `{RESTORED}`, which the mark of restored items would overwrite; read the item from `_item` in the archive and put it with another attribute name"

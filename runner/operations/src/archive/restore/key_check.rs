@@ -1,7 +1,7 @@
 //! Checks that archived items stay distinct in the table into which they are restored.
 //!
-//! A table with another key would merge items, or reject them. This is found before anything is
-//! written; what a single row lacks is reported for that row.
+//! A table with another key would merge items, or reject them. The check runs before anything is
+//! written. A single row that lacks a key attribute is reported with that row.
 
 use aws_sdk_dynamodb::Client;
 use jiff::Timestamp;
@@ -17,8 +17,9 @@ use client::table_description::key_attributes;
 /// The key attributes with their types, partition key first.
 type Key = [(String, KeyAttributeType)];
 
-/// Checks the key of another table than the archived one: against that of the archived table, or
-/// against the items in the selected parts if the archived table is gone or was re-created.
+/// Checks the key of a target table that is not the archived one. The key is compared with that of
+/// the archived table. If the archived table is gone or was re-created, it is compared with the
+/// items in the selected parts.
 ///
 /// # Errors
 /// Both keys, and what to do instead.
@@ -67,18 +68,18 @@ pub(super) async fn check(
     ))
 }
 
-/// Which of the selected items are from before a table was created.
+/// The selected items that were deleted before the current table was created.
 enum Before {
-    /// All that have the key.
+    /// All selected items with the key.
     All,
-    /// Those that match a condition; others may be merged.
+    /// Those that match a condition. Other items may be merged.
     UpTo(String),
-    /// None that has the key.
+    /// No selected item with the key.
     None,
 }
 
-/// Finds the selected items of an earlier table with the archived table's name, whose key may
-/// differ. It reads only parts up to the day on which the current table was created.
+/// Finds the selected items of an earlier table with the same name, whose key may differ. Only the
+/// parts up to the day on which the current table was created are read.
 async fn from_before(
     key: &Key,
     source: &Source,
@@ -102,7 +103,8 @@ async fn from_before(
     })
 }
 
-/// Returns true if both keys distinguish the same items, whichever attribute is the partition key.
+/// Returns true if two keys distinguish the same items, even if the roles of partition and sort key
+/// are swapped.
 fn is_same(one: &Key, other: &Key) -> bool {
     one.len() == other.len() && one.iter().all(|attribute| other.contains(attribute))
 }
@@ -115,7 +117,7 @@ fn words(key: &Key) -> String {
 /// Returns the creation time of a table in milliseconds by its store's clock; `None` if unknown.
 async fn made_at(client: &Client, table: &str) -> Option<i64> {
     let described = client.describe_table().table_name(table).send().await.ok()?.table?;
-    // Times of deletes are whole seconds.
+    // Delete times have whole seconds, so the creation time is cut to a second too.
     Some(described.creation_date_time?.secs().saturating_mul(1_000))
 }
 
@@ -124,8 +126,8 @@ fn is_before(row: &Row, millis: i64) -> bool {
     matches!(row.get("_deleted_at"), Cell::Time(at) if *at < millis)
 }
 
-/// Returns whether a selected item has such a key; `None` if no item is selected. It stops at the
-/// first one, so only a refused restore reads all.
+/// Returns whether any selected item has such a key; `None` if no item is selected. It stops at the
+/// first item with the key, and reads all parts only if there is none.
 async fn has_item_with(
     key: &Key,
     source: &Source,
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// With the archived table, and without it, as after a migration.
+    /// The result is the same with the archived table, and without it, as after a migration.
     #[tokio::test]
     async fn a_table_with_another_key_is_refused_before_anything_is_written() {
         let folder = super::super::super::tests::archive();
@@ -222,8 +224,8 @@ mod tests {
         assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
         let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err();
         assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
-        // Deletes from now on have the key of the current table, whatever other attributes they
-        // have.
+        // Deletes from now on have the key of the current table, whatever their other attributes
+        // are.
         let days = folder.path().join("bucket/archive/table=movies");
         std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();
         let part = days.join("dt=1970-01-01/part-1.parquet");
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(run(&source, &store, &old).await.unwrap()["skipped"], json!(1));
     }
 
-    /// The damaged part is of a later day.
+    /// The damaged part belongs to a later day.
     #[tokio::test]
     async fn parts_that_are_not_wanted_are_not_read() {
         let folder = super::super::super::tests::archive();

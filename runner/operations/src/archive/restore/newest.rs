@@ -1,9 +1,9 @@
-//! Keeps the newest row of a key, in any order of puts, even concurrent ones of one key.
+//! Keeps the newest row of a key, for any order of puts, even concurrent puts of one key.
 //!
-//! A row is put if the table has no item of its key, has a migration's tombstone, or has an
-//! unchanged item that was restored from an older row of the same archive. The put's condition is
-//! that this has not changed; if it fails, the row is compared with the new item. An item that
-//! another writer wrote is never replaced.
+//! A row is put in three cases: the table has no item of its key, it has a migration's tombstone,
+//! or it has an unchanged item that was restored from an older row of the same archive. The put has
+//! the condition that the table still has this item. If the condition fails, the row is compared
+//! with the new item. An item that another writer wrote is never replaced.
 
 use model::Item;
 use rules::archive::restored::{self, Origin};
@@ -12,9 +12,9 @@ use rules::migration::is_bare_tombstone_of;
 use super::PUTS_AT_ONCE;
 use super::form::Form;
 
-/// Maximum number of comparisons for a row. Each one after the first follows a put of another row;
-/// a batch has as many as run concurrently, and more frequent writes of the item are not from this
-/// command.
+/// Maximum number of comparisons for a row. Each comparison after the first follows a put of
+/// another row of the key. A batch has at most [`PUTS_AT_ONCE`] such rows; more changes of the item
+/// come from other writers.
 const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 
 /// The result of one put.
@@ -22,7 +22,7 @@ const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 pub(super) enum Attempt {
     /// The put succeeded.
     Put,
-    /// Another item exists; `None` if there is none, or the store did not return it.
+    /// The table has another item; `None` if it has none, or the store did not return it.
     Stands(Option<Item>),
     /// DynamoDB rejects the item; the reason.
     Refused(String),
@@ -31,36 +31,36 @@ pub(super) enum Attempt {
 /// The result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It was restored.
+    /// The row was restored.
     Restored {
-        /// Whether it replaced the item of an older row, or a tombstone.
+        /// Whether the row replaced the item of an older row, or a tombstone.
         replaces: bool,
     },
     /// The existing item was kept.
     Kept(Kept),
-    /// It could not be put; the reason.
+    /// The row could not be put; the reason.
     Skipped(String),
 }
 
-/// Why an existing item is kept.
+/// The reason why an existing item is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It was restored from the same row or a newer one.
+    /// The item was restored from the same row or a newer one.
     Newer,
-    /// Another writer wrote or changed it, or it was restored from another table's archive.
+    /// Another writer wrote or changed the item, or it was restored from another table's archive.
     Written,
 }
 
-/// Whether a row replaces what the table has.
+/// Whether a row replaces the item in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It does.
+    /// The row replaces it.
     Put,
     /// The existing item is kept.
     Keep(Kept),
 }
 
-/// Puts a row with `attempt`, whose argument is the expected current item, or `None`.
+/// Puts a row with `attempt`, which gets the expected current item, or `None` for no item.
 ///
 /// # Errors
 /// When an attempt fails, or the item changes at every attempt.
@@ -78,7 +78,7 @@ pub(super) async fn put_newest(
                 Verdict::Put => live = Some(item),
                 Verdict::Keep(kept) => return Ok(Fate::Kept(kept)),
             },
-            // It was deleted between the read and the put.
+            // The item was deleted between the read and the put.
             Attempt::Stands(None) if live.is_some() => live = None,
             Attempt::Stands(None) => return Ok(Fate::Kept(Kept::Written)),
         }
@@ -89,9 +89,9 @@ pub(super) async fn put_newest(
     ))
 }
 
-/// Decides whether a row replaces `live`: if there is no item, a tombstone (which readers treat as
-/// none), or an unchanged item restored from an older row of the same archive. A tombstone that
-/// another writer updated is an item.
+/// Decides whether a row replaces `live`. It does if there is no item, a tombstone (which readers
+/// treat as no item), or an unchanged item restored from an older row of the same archive. A
+/// tombstone that another writer updated counts as an item.
 pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> Verdict {
     let Some(live) = live else { return Verdict::Put };
     let is_key = |name: &str| form.is_key(name);

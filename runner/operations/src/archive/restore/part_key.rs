@@ -1,8 +1,9 @@
 //! Checks that distinct archived items stay distinct under another key, if their table is gone.
 //!
-//! A part has the columns of the key attributes first, ordered by name, but not their number: the
-//! second column may be a declared one. It is not of the key if an item lacks its attribute. What
-//! an item lacks of the other table's key is reported for its row.
+//! The first columns of a part are those of the key attributes, ordered by name. A part does not
+//! show whether the key has one or two attributes: the second column may also be a declared column.
+//! If an item lacks its attribute, the column is not part of the key. An item without an attribute
+//! of the other table's key is reported with its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,16 +20,16 @@ use super::super::source::{Part, Source};
 /// The key of the other table, partition key first.
 type Key = [(String, KeyAttributeType)];
 
-/// The key attributes of the items in a part, as far as the part shows them.
+/// The key attributes of the items in a part, as far as the part's columns show them.
 #[derive(Debug, PartialEq, Eq)]
 struct PartKey {
     first: String,
-    /// The second column, which may belong to the key.
+    /// The second column. It may belong to the key, or be a declared column.
     second: Option<String>,
 }
 
 impl PartKey {
-    /// Returns `None` if the part does not show it.
+    /// Returns the key that a part's footer shows; `None` if the footer does not show it.
     fn of(footer: &ArrowReaderMetadata) -> Option<Self> {
         let told = told_columns(footer);
         let mut columns = footer.schema().fields().iter().map(|field| field.name().as_str());
@@ -36,7 +37,8 @@ impl PartKey {
         Self::of_columns(first, second, &told)
     }
 
-    /// Does the same for the first two columns, with the path and type of each column.
+    /// Returns the key that the first two columns show. `told` has the path and type of each
+    /// column.
     fn of_columns(
         first: &str,
         second: Option<&str>,
@@ -53,22 +55,23 @@ impl PartKey {
         Some(Self { first: first.clone(), second })
     }
 
-    /// Returns true if distinct items stay distinct under the other key: it contains all of this
-    /// key.
+    /// Returns true if distinct items stay distinct under the other key, because it contains this
+    /// whole key.
     fn is_within(&self, key: &Key) -> bool {
         let has = |wanted: &String| key.iter().any(|(name, _)| name == wanted);
         has(&self.first) && self.second.as_ref().is_none_or(has)
     }
 
-    /// Returns true if they certainly do not: the other key lacks an attribute of this key.
+    /// Returns true if the other key lacks an attribute of this key, so that distinct items may be
+    /// merged.
     fn is_without(&self, key: &Key) -> bool {
         !key.iter().any(|(name, _)| *name == self.first)
     }
 }
 
 /// Returns why some items in the selected parts may be merged under another key; `None` if they
-/// stay distinct. `is_whole` is the operator's assertion that the key has all attributes of the
-/// items' own.
+/// stay distinct. `is_whole` means that the operator asserts that the key has all attributes of the
+/// items' own key.
 ///
 /// # Errors
 /// When a part cannot be read.
@@ -113,8 +116,8 @@ async fn joined_in(
     Ok(None)
 }
 
-/// Returns true if items of a part have the other key, and nothing shows that their own has no more
-/// attributes.
+/// Returns true if items of a part have the other key, and nothing shows that their own key has no
+/// further attribute.
 async fn are_joined(
     source: &Source,
     part: &Part,
@@ -181,8 +184,7 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// Returns an archive with the columns `title` and `year`, and one item that has only the first
-    /// one.
+    /// Returns an archive with the columns `title` and `year`, and one item that has only a title.
     fn archive_without_year() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
@@ -244,7 +246,7 @@ mod tests {
             let scanned = store.client.scan().table_name(into).send().await.unwrap();
             assert_eq!(scanned.count(), 0);
         }
-        // The operator may assert it, but not against what the archive shows.
+        // The operator may assert that the key is whole, but not if the archive shows the contrary.
         let refused = run(&source, &store, &["--into", "by_year", "--whole-key"]).await;
         assert!(refused.unwrap_err().contains("it lacks `title`"));
         let answer = run(&source, &store, &["--into", "by_title", "--whole-key"]).await.unwrap();

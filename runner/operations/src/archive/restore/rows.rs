@@ -1,8 +1,7 @@
 //! Iterates over the selected rows of one part, with the newest row of each key first.
 //!
-//! Parts are read newest first. Rows can be put in any order, but an older item in the table may
-//! have too many attributes to be compared and replaced, so the newest row is put first. Nothing is
-//! put here.
+//! Parts are read newest first. The order matters for an older item with too many attributes: it
+//! cannot be compared and replaced, so the newest row must be put first.
 
 use std::collections::BTreeMap;
 
@@ -39,14 +38,14 @@ pub(super) fn selected<'a>(
     }))
 }
 
-/// Returns the position of a row in time. Text order is time order, even across streams, whose
-/// labels are times.
+/// Returns the position of a row in time. Positions sort as text, even across streams, because a
+/// stream's label is a time.
 pub(super) fn stamp_of(row: &Row) -> String {
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default();
     format!("{label}#{}", row.text("_sequence_number"))
 }
 
-/// The stamp of the newest row of each key in one part.
+/// The position in time of the newest row of each key in one part.
 #[derive(Debug, Default)]
 pub(super) struct Newest {
     stamps: BTreeMap<String, String>,
@@ -79,8 +78,8 @@ impl Newest {
         Ok(newest)
     }
 
-    /// Returns true if no row of the key in the part is newer than this one. A row that cannot be
-    /// put has no key.
+    /// Returns true if no row of the same key in the part is newer than this one; also for a row
+    /// without a valid key.
     pub(super) fn has(&self, row: &Row, item: &Item, form: &Form) -> bool {
         let key = key_of(form, item);
         key.and_then(|key| self.stamps.get(&key)).is_none_or(|stamp| *stamp == stamp_of(row))

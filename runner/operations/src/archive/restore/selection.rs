@@ -10,7 +10,7 @@ use super::RestoreArguments;
 pub(super) struct Selection<'s> {
     conditions: &'s [Condition],
     key: Option<Item>,
-    /// In milliseconds since 1970.
+    /// The `--as-of` time in milliseconds since 1970.
     as_of: Option<i64>,
     begins_with: Option<BeginsWith>,
 }

@@ -1,8 +1,8 @@
 //! Builds the condition of a put that the current item has not changed since it was read.
 //!
 //! It compares every attribute that was read, and checks that attributes which the put adds are
-//! still absent. An attribute that another writer added and the put lacks is not noticed, because
-//! no condition expresses "no other attribute".
+//! still absent. It cannot detect an attribute that another writer adds and the put does not have,
+//! because no condition can express "no other attribute".
 
 use model::{AttributeValue, Item};
 

@@ -40,7 +40,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
         let refused = vote(poll, counter, points).await.unwrap_err();
         assert!(refused.contains(expected), "{refused}");
     }
-    // The slot is at its maximum: it cannot grow, but it can shrink.
+    // The slot is at its maximum, so it can only shrink.
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "9999999999999999999999999999.999999").await;
     let refused = vote("2026", "A", "0.000001").await.unwrap_err();
@@ -50,7 +50,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
     assert_eq!(ballots.vote("2026", "ada", None).await, Ok(true));
 }
 
-/// Both votes are valid, and their difference is more than one vote may count.
+/// Both votes are valid, but their difference is more than a single vote may count.
 #[tokio::test]
 async fn a_changed_vote_leaves_its_slot_readable() {
     let store = TestStore::open().await;
@@ -62,14 +62,14 @@ async fn a_changed_vote_leaves_its_slot_readable() {
     for points in ["9e27", "-9e27", "9e27"] {
         assert_eq!(vote(points).await, Ok(true), "{points}");
     }
-    // Others have taken more from the slot than ada's vote added.
+    // Other voters have taken more from the slot than ada's vote added.
     let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
     set_slot(&store, &slot, "-5e27").await;
     let refused = vote("-9e27").await.unwrap_err();
     assert!(refused.contains(&format!("because slot `{slot}` is not")), "{refused}");
     assert_eq!(vote("9e27").await, Ok(false), "the ballot is what it was");
 
-    // A vote of an earlier version can be withdrawn from the slot that it made unreadable.
+    // A vote that an earlier version accepted made its slot unreadable. It can be withdrawn.
     let points = Number::from(1_i64).checked_add("1e30".parse().unwrap()).unwrap();
     let earlier = Ballot { counter: "A".to_owned(), slot: slot_of_voter("ada", 4), points };
     let earlier = to_sdk_item(&earlier.to_item().with("p", "2026#ada"));
@@ -133,7 +133,7 @@ async fn a_recount_names_invalid_ballots_and_continues() {
     let [vote, other] = &unreadable[..] else { panic!("{unreadable:?}") };
     assert!(vote.starts_with("item `2026#eve` of table `ballots`: it has no"), "{vote}");
     assert!(other.starts_with("item `settings` of table `ballots`: it has no"), "{other}");
-    // It may be a vote for `b-1`, which a repair would remove.
+    // The item may be a vote for `b-1`, which a repair would remove.
     put("2026#dan", None).await;
     let (drifted, unreadable) = found(Some("b-"), true).await;
     assert_eq!((drifted, unreadable.len()), (vec![("b-1".to_owned(), false)], 1));
@@ -149,7 +149,7 @@ fn seen(ballots: i64, slots: &[i64]) -> Seen {
     Seen { every_ballot: Digest::default(), ballots, every_slot, slots: sum }
 }
 
-/// Returns a place at a listener whose answers a test gives.
+/// Returns a place whose endpoint is a listener, so that the test writes the answers.
 async fn listening() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = place(&format!("http://{}", listener.local_addr().unwrap()));
@@ -160,8 +160,8 @@ fn body(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// If another recount repaired the counter, or a vote arrived in a slot, the slots have changed,
-/// and nothing is added again.
+/// The slots may have changed because another recount repaired the counter, or because a vote
+/// arrived. In both cases nothing is added again.
 #[tokio::test]
 async fn a_repair_is_guarded_by_every_slot_that_was_seen() {
     let (listener, place) = listening().await;
@@ -204,8 +204,8 @@ async fn a_counter_with_too_many_slots_for_a_transaction_is_not_repaired() {
     }
 }
 
-/// Two voters change their votes around each read, so that every sum is the same both times,
-/// although the slots were read with other ballots.
+/// Two voters change their votes around each read, so that every sum is the same both times. The
+/// slots and the ballots of a read still do not belong together.
 #[tokio::test]
 async fn sums_that_come_back_while_votes_change_are_no_drift() {
     let page = |items: Vec<Value>| json!({ "Items": items, "Count": items.len() }).to_string();
@@ -216,7 +216,7 @@ async fn sums_that_come_back_while_votes_change_are_no_drift() {
     let slot = |slot: &str, votes: &str| json!({"sl\"ot": {"S": slot}, "votes": {"N": votes}});
     let [one, two] = [("ada", "bob"), ("bob", "ada")]
         .map(|(a, b)| page(vec![ballot(a, "A", 1), ballot(b, "B", 1)]));
-    // The same ballots, written again.
+    // The same ballots, but written again.
     let anew = page(vec![ballot("ada", "A", 2), ballot("bob", "B", 1)]);
     let slots = page(vec![slot("A#1", "0"), slot("B#1", "1")]);
     let others = page(vec![slot("A#0", "1"), slot("A#1", "-1"), slot("B#1", "1")]);
@@ -252,7 +252,8 @@ async fn a_vote_that_is_changed_back_is_another_ballot() {
     assert_eq!(drawn.len(), 4);
 }
 
-/// The answer to a repair was lost after it was applied; the retry is the same transaction.
+/// The response to a repair was lost after the repair was applied. The retry is the same
+/// transaction.
 #[tokio::test]
 async fn a_repair_whose_answer_was_lost_is_made_once() {
     let (listener, place) = listening().await;

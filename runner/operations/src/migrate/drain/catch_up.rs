@@ -1,7 +1,7 @@
-//! Waits until the streams of a migration are drained: nearly, before writers are blocked, and
-//! completely, while they are.
+//! Waits until the records in a migration's streams are applied: nearly all before writers are
+//! blocked, and all while they are blocked.
 //!
-//! Nothing is written here.
+//! This module writes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,16 @@ use crate::migrate::drain::stream_lag::{Applied, FOLLOWED_SECONDS_MAX};
 use crate::migrate::failure::{Result, refused};
 use client::output::say;
 
-/// Number of remaining records at which writers may be blocked: the function applies that many in a
+/// Number of remaining records at which writers may be blocked. The function applies that many in a
 /// second.
 const FEW_RECORDS: u64 = 1_000;
-/// How long a read of the streams may continue after the time of a switch is over. A command that
-/// takes the switch over reads them from the beginning, while writers are blocked.
+/// How long a read of the streams may continue after the time limit of a switch. If the command
+/// gives up and another one resumes the switch, the new one has to read the streams from the
+/// beginning while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Reads the streams until everything written so far is drained, or few records remain. Writers are
-/// not blocked meanwhile.
+/// Reads the streams until everything written so far is applied, or few records remain. Writers are
+/// not blocked during this.
 ///
 /// # Errors
 /// When that is impossible, or the streams cannot be read.
@@ -48,7 +49,7 @@ pub(crate) async fn caught_up(
         if let Some(hopeless) = look.hopeless {
             return Err(refused!("it can never be drained: {hopeless}"));
         }
-        // If no function applies changes now, none would while writers are blocked.
+        // If no function applies changes now, none would apply them while writers are blocked.
         let late = match &look.oldest {
             Some((second, table)) => {
                 let age = context.now().await.saturating_sub(*second);
@@ -67,7 +68,7 @@ pub(crate) async fn caught_up(
             say(&format!("not caught up after {} s: {what}{since}", limit.as_secs()));
             return Ok(Outcome::TimedOut);
         }
-        // The age grows with every check, so it alone is not reported.
+        // The age of waiting changes grows with every check, so the age alone is not reported.
         let is_idle = is_followed == Some(false);
         let news = (what, is_idle);
         if news != said && said_at.elapsed() > Duration::from_secs(2) {
@@ -78,8 +79,8 @@ pub(crate) async fn caught_up(
     }
 }
 
-/// Describes how long the oldest change has been waiting, if that is long. `is_asked` adds advice
-/// if no change was seen applied.
+/// Describes how long the oldest change has been waiting, if that is unusually long. With
+/// `is_asked`, adds advice for the case that no change was applied.
 fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
     let Some((age, table)) = late else { return String::new() };
     let asked = match is_asked {
@@ -94,8 +95,8 @@ fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
 /// The result of a drain proof: the number of shards, or [`Outcome::TimedOut`].
 pub(crate) type Proof = Result<usize, Outcome>;
 
-/// Reads the streams until everything is drained. Reads before `settle` has passed do not count: a
-/// stream may deliver a record that long after its write was acknowledged.
+/// Reads the streams until all records are applied. Reads before `settle` has passed do not count,
+/// because a stream may deliver a record that long after its write was acknowledged.
 pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration) -> Result<Proof> {
     let started = Instant::now();
     loop {
@@ -115,7 +116,7 @@ pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration
     }
 }
 
-/// Bounds a drain proof in time, even if one read of the streams takes longer.
+/// Limits the time of a drain proof, even if one read of the streams takes longer.
 pub(crate) async fn within(
     most: Duration,
     proof: impl Future<Output = Result<Proof>>,

@@ -1,9 +1,9 @@
-//! Checks that functions or workers follow the streams of the targets, which a way back needs: a
-//! stream keeps records for only a day.
+//! Checks that functions or workers (followers) read the streams of the targets. The way back needs
+//! them, because a stream keeps records for only a day.
 //!
-//! Every follower notes in the control table that it was invoked for a table. A stream without
-//! records invokes no function, so if a note is old, this module writes a probe record to an item
-//! that the migration wrote, and waits for the note. Nothing is switched here.
+//! When a follower is invoked for a table, it writes a note with the time into the control table. A
+//! stream without records invokes no function. If a note is old, this module therefore writes a
+//! probe record to an item that the migration wrote, and waits for a new note.
 
 use std::time::{Duration, Instant};
 
@@ -25,28 +25,29 @@ use client::output::say;
 use client::sdk_error::error_text;
 use client::server_date;
 
-/// Seconds for which a note counts: somewhat more than the interval of notes, because clocks have
-/// whole seconds and differ a little.
+/// Seconds for which a note counts as current. It is somewhat more than the interval of notes,
+/// because clocks have whole seconds and differ a little.
 const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
-/// Maximum number of pages of a target table that are read to find an item: nearly every item
-/// qualifies.
+/// Maximum number of pages of a target table that are read to find an item for the probe. Nearly
+/// every item is suitable.
 const PAGES_MAX: usize = 10;
 /// Number of items of such a page.
 const PAGE_ITEMS: i32 = 100;
-/// Minimum wait: writers are not blocked, and a function that was idle for a while takes seconds to
-/// start.
+/// Minimum wait for a note. Writers are not blocked during it, and an idle function takes seconds
+/// to start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// Time after which the wait is reported; a running follower has written its note by then.
+/// Time after which the wait is reported. A running follower has written its note before.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
-/// Returns true if a follower of the stream of a table has written a note at or shortly before
-/// `second` (since 1970) or later.
+/// Returns true if a follower of a table's stream has written a note since `second` (seconds since
+/// 1970), with a tolerance for different clocks.
 async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
 }
 
-/// Returns true if a follower of the stream of a table is active now; false if that cannot be read.
+/// Returns true if a follower of a table's stream has a current note; false also if the note cannot
+/// be read.
 pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
     match server_date::seconds(&context.control.client).await {
         Some(now) => is_fresh(context, table, now).await.unwrap_or(false),
@@ -54,21 +55,23 @@ pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
     }
 }
 
-/// Returns true if a note is current. A note from the future is from before the clock was set back.
+/// Returns true if a note is current. A note from the future does not count: it was written before
+/// the clock was set back.
 async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.abs_diff(now) <= FRESH_SECONDS.unsigned_abs()))
 }
 
-/// Returns the time of the last note about a table in seconds since 1970.
+/// Returns the time of the last note about a table, in seconds since 1970; `None` without a note.
 async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
     let name = FollowedTable::name_of(table);
     let note: Option<FollowedTable> = context.control.get(SHARED, &name).await?;
     Ok(note.map(|note| i64::try_from(note.at).unwrap_or(i64::MAX)))
 }
 
-/// Checks before a cut-over that the streams of the way back are followed, if the plan has one;
-/// reports it if not. What cannot be found out is reported, and does not block.
+/// Checks before a cut-over that the streams of the way back are followed, if the plan has a way
+/// back. Missing followers are reported. An unknown state is reported too, but does not block the
+/// cut-over.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -104,7 +107,8 @@ async fn are_seen_within(
     if unseen.is_empty() {
         return Ok(true);
     }
-    // Functions of older versions write no notes, even if they follow the stream.
+    // Functions of older versions write no notes, even if they follow the stream. A note about the
+    // control table shows that this one does.
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
@@ -117,7 +121,7 @@ async fn are_seen_within(
     answered(context, plan, asked, now, limit).await
 }
 
-/// Writes a probe record to each table; returns the tables where that succeeded.
+/// Writes a probe record to each table, and returns the tables for which that succeeded.
 async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t str> {
     let sources = plan.source_tables(Direction::Forward);
     let mut asked = Vec::new();
@@ -138,7 +142,7 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
     asked
 }
 
-/// Waits until a note about each table is written, since `second`; reports a timeout.
+/// Waits for a note about each table, written since `second`; reports a timeout.
 async fn answered(
     context: &Context,
     plan: &Plan,
@@ -150,7 +154,7 @@ async fn answered(
     loop {
         let mut unseen = Vec::new();
         for table in asked {
-            // A failed read is retried; the total time is bounded.
+            // A failed read is repeated, because the total time is limited.
             if !is_noted(context, table, second).await.unwrap_or(false) {
                 unseen.push(table);
             }
@@ -185,9 +189,9 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Writes a probe record: an item that was made from one of the sources gets the mark of a touch,
-/// which transforms and comparisons ignore, and loses it at once. Returns whether there was such an
-/// item.
+/// Writes a probe record: one update adds the attribute of a touch, which transforms and
+/// comparisons ignore, to an item that was made from one of the sources; a second update removes
+/// it. Returns whether there was such an item.
 ///
 /// # Errors
 /// When the table cannot be read or written.
@@ -198,7 +202,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    // Also after a lost response: the mark may have been written.
+    // The removal also runs after a lost response, because the touch may have been written.
     let set = sent(table, set).await;
     let mut attempts = Attempts::first();
     loop {
@@ -215,7 +219,8 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     }
 }
 
-/// Sends one of both updates. An item that changed in between has made a record already.
+/// Sends one of the two updates. If the item changed in between, the update fails, but the change
+/// has itself made a record.
 async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
@@ -232,7 +237,7 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
 }
 
 /// Returns true if an item was made from an item of one of these tables. Other migrations may write
-/// the same target.
+/// into the same target.
 fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     let mark = item.get(MARK).and_then(AttributeValue::as_map);
     let from = mark.and_then(|mark| mark.get(MARK_FROM)).and_then(AttributeValue::as_str);
@@ -240,7 +245,8 @@ fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     from.is_some_and(|from| sources.contains(&from.table.as_str()))
 }
 
-/// Returns the key of an item that was made from one of the sources; `None` if none is found soon.
+/// Returns the key of an item that was made from one of the sources; `None` if the first pages have
+/// none.
 async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
     let schema = tables::schema(client, table).await?;
     let mut start = None;
@@ -279,7 +285,7 @@ mod tests {
     use client::output::Output;
     use testing::proxy;
 
-    /// Notes that a table is followed now, by the clock of the store's answers.
+    /// Writes a current note about a table, with the time of the store's answers.
     async fn note(served: &Served, table: &str) {
         let control = &served.context.control;
         let now = server_date::seconds(&control.client).await.unwrap();
@@ -287,7 +293,7 @@ mod tests {
         control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
     }
 
-    /// Writes a target as a migration leaves it.
+    /// Writes a target item as a migration leaves it.
     async fn written_target(served: &Served) {
         let put = served
             .context
@@ -299,7 +305,7 @@ mod tests {
         put.item(MARK, made_of("cats")).send().await.unwrap();
     }
 
-    /// Returns the mark of an item that was made from one of a table.
+    /// Returns the mark of an item that was made from an item of a table.
     fn made_of(table: &str) -> Sdk {
         Sdk::M([("from".to_owned(), Sdk::S(format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
     }
@@ -321,7 +327,7 @@ mod tests {
         let for_good = plan();
         let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
         assert_eq!(seen.await, Ok(true), "it has no way back");
-        // The item is unchanged.
+        // The probe leaves the item unchanged.
         let key = served
             .context
             .control
@@ -331,7 +337,7 @@ mod tests {
             .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // Items without a mark, or of another migration, are not touched, and the result is
+        // Items without a mark, or of another migration, are not touched. The result is then
         // unknown.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
@@ -348,7 +354,7 @@ mod tests {
         let served = Arc::new(serve().await);
         written_target(&served).await;
         note(&served, "weir-migrations").await;
-        // Like a function that is invoked with the records of both updates.
+        // This task acts as a function that is invoked with the records of both updates.
         let (touches, of_script) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&served));
         let counted = Arc::clone(&touches);
         let script = move |operation: &str, _: &str| {

@@ -1,8 +1,8 @@
 //! Replays records that no mapping delivers any more, for example discarded ones.
 //!
-//! A target that equals its source does not prove that such a record was applied: an older one may
-//! still be in flight. Effects are joins, so a record may be replayed late and repeatedly, by any
-//! process.
+//! A target that equals its source does not prove that a lost record was applied, because an older
+//! record may still be in flight. Effects can be merged in any order and repeatedly, so any process
+//! may replay a record late.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;
@@ -16,14 +16,14 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 
-/// Seconds after which a record counts as lost: a working mapping applies it long before, and with
-/// a slow one the replay has the same effect.
+/// Seconds after which a record counts as lost. A working mapping applies it long before. If a
+/// mapping is only slow, the replay does no harm.
 pub(crate) const LOST_SECONDS: i64 = 60;
-/// Maximum attempts to write a target with concurrent writers.
+/// Maximum attempts to write a target that other writers change at the same time.
 const ATTEMPTS_MAX: u32 = 20;
 
 /// Applies a record's effect to a target, if the migration's state is the expected one. Returns
-/// whether anything had to be written. Foreign items are left alone.
+/// whether something had to be written. Items that the migration did not write are left alone.
 ///
 /// # Errors
 /// When the migration has moved on, or a table cannot be read or written.
@@ -41,7 +41,7 @@ pub(crate) async fn say_again(
         let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
             None => Registers::default(),
             Some((_, Ok(known))) => known,
-            // On the way back: the item as it was before any effect.
+            // On the way back, an item without a mark is as it was before any effect.
             Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
                 Some(there) => adopted(&control.client, (migration, there), target, item).await?,
                 None => Registers::default(),
@@ -55,8 +55,8 @@ pub(crate) async fn say_again(
         let item = joined.to_item(&key);
         let partition = schema.partition.name.as_str();
         let put = put(&target.table, partition, &item, stands.as_ref())?;
-        // Once another command switches, a writer may have deleted the target: it must not be
-        // restored.
+        // The write checks the migration's state. Once another command switches, a writer may have
+        // deleted the target, and it must not be restored.
         if control.put_elsewhere(migration.name(), expect, put).await? {
             return Ok(true);
         }
@@ -64,7 +64,8 @@ pub(crate) async fn say_again(
     Err(fatal!("concurrent writes to an item of `{}`; run the command again", target.table))
 }
 
-/// Returns the registers of an item without a mark on the way back, from its existing origins.
+/// Returns the initial registers of an item without a mark on the way back, calculated from its
+/// existing origins.
 async fn adopted(
     client: &Client,
     (migration, there): (&Migration, &Migration),
@@ -83,7 +84,7 @@ async fn adopted(
     Ok(said_by_all(known))
 }
 
-/// Notes a tombstone before it is written, as the function does.
+/// Records a tombstone in the control table before it is written, as the function does.
 async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers) -> Result<()> {
     let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
         return Ok(());
@@ -92,7 +93,7 @@ async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers
     control.put(&Tombstone::new(&target.migration, &target.table, &key, stamp)).await
 }
 
-/// Returns the put of an item, on the condition that the found one is unchanged.
+/// Returns the put of an item, on the condition that the item that was read is unchanged.
 fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put> {
     let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
     let request = match found.and_then(|item| item.get(MARK)) {

@@ -1,4 +1,4 @@
-//! Proves by reading the streams that every write is applied. Nothing is switched.
+//! Proves by reading the streams that every write is applied.
 
 pub(crate) mod catch_up;
 pub(crate) mod followers;

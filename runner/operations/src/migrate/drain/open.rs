@@ -1,5 +1,5 @@
-//! Opens the drain of a migration's streams in a direction, and decides how long it waits for late
-//! records.
+//! Creates the drain proof of a migration's streams in one direction, and decides how long it waits
+//! for late records.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::migrate::plan::compile::compile;
 use crate::migrate::start::record_time;
 use client::endpoint;
 
-/// Whether items of the targets must be convertible back.
+/// Whether items of the targets must be convertible back into source items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WayBack {
-    /// Yes, if the plan has an `inverse`, which may be used later.
+    /// Yes, because the plan has an `inverse` that may be used later.
     Kept,
-    /// No: the way back is in use now, or closed.
+    /// No, because the way back is in use now, or closed.
     Unused,
 }
 
-/// Returns a drain of a migration's source tables in a direction.
+/// Returns a drain proof for the streams that a migration reads in a direction.
 pub(crate) async fn drain(
     context: &Context,
     plan: &Plan,
@@ -42,8 +42,8 @@ pub(crate) async fn drain(
     Ok(drain.with_times_behind(behind))
 }
 
-/// Returns how long streams must be silent before they count as drained. A local store's record
-/// exists when its write is acknowledged; DynamoDB's is later.
+/// Returns how long streams must have no new record before they count as drained. In a local store,
+/// a record exists when its write is acknowledged; in DynamoDB it appears later.
 pub(crate) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
     match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => Duration::ZERO,

@@ -1,7 +1,7 @@
-//! Decides when an open shard was read up to where it was when the read began.
+//! Decides when a read of an open shard has reached the records that existed when the read began.
 //!
-//! The API does not mark the end of an open shard. Evidence is a number of empty pages, or a record
-//! that was made after the read began. Pure, except for reading the store's time.
+//! The API does not mark the end of an open shard. The evidence is a number of empty pages, or a
+//! record that was made after the read began.
 
 use std::time::Duration;
 
@@ -10,36 +10,37 @@ use aws_sdk_dynamodb::Client;
 use client::keys;
 use client::server_date;
 
-/// Number of consecutive empty pages of each pass after which a shard counts as read: writers have
-/// stopped by then, so nothing is added.
+/// Number of consecutive empty pages in one pass after which a shard counts as read. Writers have
+/// stopped by then, so no record is added.
 const EMPTY_PAGES: u32 = 3;
-/// The same on AWS, summed over all passes. A page there covers a part of the shard that may have
-/// no record although a later part does, and the number of parts is unknown. So this is evidence,
-/// not proof; with the pauses, the first pass takes ten seconds. Source: DynamoDB Streams API
-/// reference, "GetRecords".
+/// Number of empty pages on AWS, summed over all passes. A page covers a section of the shard and
+/// may be empty although a later section has records. The number of sections is unknown, so the
+/// empty pages are evidence and no proof. With the pauses, the first pass takes ten seconds.
+/// Source: DynamoDB Streams API reference, "GetRecords".
 const EMPTY_PAGES_ON_AWS: u32 = 50;
-/// Pause between two empty pages of a shard on AWS: five requests a second together with those of
-/// the functions; more are throttled.
+/// Pause between two empty pages of a shard on AWS. A shard allows five requests a second; more of
+/// them, including the functions' own, are throttled.
 const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
-/// Seconds by which clocks of machines that make records may differ, including the rounding to
-/// whole seconds; a backfill waits as long after its fence.
+/// Seconds by which the clocks of machines that make records may differ, including the rounding to
+/// whole seconds. A backfill waits as long after its fence.
 pub(crate) const CLOCKS_SECONDS: i64 = 6;
-/// Timeout of reading the time; without it, only empty pages count.
+/// Timeout of reading the store's time. If it is unknown, only empty pages count.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Decides the end of the shards of one pass.
+/// The rule that decides when the shards of one pass were read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// A record from this second (since 1970) or later proves that everything before the pass was read.
+    /// A record of this second (since 1970) or later proves that all records from before the pass were
+    /// read.
     enough: Option<i64>,
 }
 
 impl ShardEnd {
     /// Returns the rule for a pass that begins now. A local store returns an empty page only at the
-    /// end, and its writers are slower than the reads. An endpoint that takes the operator's own
-    /// keys may be AWS.
+    /// end of a shard, and its writers are slower than the reads. An endpoint that gets the
+    /// operator's own keys is treated like AWS.
     pub(crate) async fn of_look(endpoint: &str, client: &Client) -> Self {
         if !keys::are_own(endpoint) {
             return Self::default();
@@ -53,20 +54,20 @@ impl ShardEnd {
         Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, pause: PAUSE_ON_AWS, enough: None }
     }
 
-    /// Returns the pause after an empty page; `None` if no further page is requested.
+    /// Returns the pause after an empty page; `None` if no further page is needed.
     pub(crate) fn pause(self, empty: u32, empty_in_all: u32) -> Option<Duration> {
         let goes_on = empty > 0 && !self.is_reached(empty, empty_in_all);
         Some(self.pause).filter(|pause| goes_on && !pause.is_zero())
     }
 
-    /// Returns true if there were enough empty pages: consecutive in this pass, and since the last
-    /// record in all passes.
+    /// Returns true if there were enough empty pages. `empty` are the consecutive ones in this
+    /// pass, `empty_in_all` those of all passes since the last record.
     pub(crate) fn is_reached(self, empty: u32, empty_in_all: u32) -> bool {
         empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
     }
 
-    /// Returns true if a record was made after the pass began: later records belong to the next
-    /// pass.
+    /// Returns true if a record was made after the pass began; it and later records belong to the
+    /// next pass.
     pub(crate) fn is_passed_by(self, made: Option<i64>) -> bool {
         self.enough.zip(made).is_some_and(|(enough, made)| made >= enough)
     }
@@ -87,7 +88,7 @@ mod tests {
             (3, 3, true, false),
             (49, 49, true, false),
             (50, 50, true, true),
-            // Earlier passes have seen as many.
+            // Earlier passes have had enough empty pages.
             (3, 53, true, true),
         ] {
             assert_eq!(local.is_reached(empty, in_all), of_local, "{empty} {in_all}");
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn on_aws_empty_pages_of_a_shard_are_read_with_pauses() {
         for (empty, in_all, of_aws) in [
-            // After records, the next page is read at once.
+            // After records, the next page is read without a pause.
             (0, 0, None),
             (1, 1, Some(PAUSE_ON_AWS)),
             (49, 49, Some(PAUSE_ON_AWS)),

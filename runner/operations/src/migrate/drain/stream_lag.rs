@@ -1,8 +1,8 @@
-//! Measures how far a migration is with the streams that it follows: how many records have reached
-//! the targets, and the age of the oldest one that has not.
+//! Measures the lag of a migration behind the streams that it follows: how many records have
+//! reached the targets, and the age of the oldest waiting record.
 //!
-//! It uses the same proof as a cut-over; a watcher reads each record once. It writes nothing,
-//! except, after a cut-over, the time up to which all writes have come back.
+//! It uses the same proof as a cut-over; a watcher reads each record once. After a cut-over, it
+//! records the time up to which all writes have been copied back. It writes nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -21,20 +21,21 @@ use crate::migrate::report::throttling;
 use crate::migrate::switch::way_back;
 use client::keys;
 
-/// A stream keeps its records for 24 hours; unread records are then lost. Source: DynamoDB
-/// developer guide, "Change data capture for DynamoDB Streams".
+/// A stream keeps its records for 24 hours. Records that are not read by then are lost. Source:
+/// DynamoDB developer guide, "Change data capture for DynamoDB Streams".
 const RETENTION_SECONDS: i64 = 24 * 3600;
-/// Seconds within which a function that follows a stream applies a record; longer suggests that
-/// none does.
+/// Seconds within which a function applies a record of its stream. A longer delay suggests that no
+/// function follows the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default limit in seconds of a pass over the streams; what is unknown by then is not reported.
+/// Default time limit of a pass over the streams, in seconds. What is unknown by then is not
+/// reported.
 const LOOK_SECONDS: u64 = 10;
-/// The same on AWS, where each shard takes some ten seconds because of pauses, and not all are read
-/// concurrently.
+/// The default on AWS. Each shard takes about ten seconds because of pauses, and not all shards are
+/// read concurrently.
 const LOOK_SECONDS_ON_AWS: u64 = 30;
 
-/// How long changes are observed before the report says that none is being applied.
+/// How long changes are watched before the report says that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
 /// Returns the limit of a pass in seconds: the operator's, or the default for this kind of
@@ -43,15 +44,16 @@ pub(crate) fn look_seconds(said: Option<u64>, on_aws: bool) -> u64 {
     said.unwrap_or(if on_aws { LOOK_SECONDS_ON_AWS } else { LOOK_SECONDS })
 }
 
-/// Returns the limit of a pass over an endpoint's streams.
+/// Returns the time limit of a pass over an endpoint's streams.
 pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// Reads the streams repeatedly.
+/// Reads the streams of a migration repeatedly.
 pub(crate) struct Watcher {
     limit: Duration,
-    /// The direction, and the comparison since which refused items count.
+    /// The direction that is read, and the second of the comparison since which refused items
+    /// count.
     followed: Option<(Direction, i64)>,
     drain: Option<Drain>,
     applied: Applied,
@@ -60,17 +62,17 @@ pub(crate) struct Watcher {
 /// The result of a pass over the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
+    /// The facts as JSON. It is null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
-    /// Set if the streams were not read to their end in this many seconds.
+    /// The time limit in seconds, if the streams were not read to their end within it.
     pub(crate) unread_seconds: Option<u64>,
-    /// Why they cannot be read.
+    /// The reason why the streams cannot be read, if they cannot.
     pub(crate) problem: Option<String>,
-    /// Whether the plan no longer fits the tables, so that nothing that needs them can continue.
+    /// Whether the plan no longer fits its tables, so that its streams cannot be followed.
     pub(crate) is_unfit: bool,
 }
 
-/// How many changes were seen applied, and since when no more.
+/// The number of changes that were seen applied, and the time since which no more were.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     seen: Option<(u64, Instant)>,
@@ -90,7 +92,7 @@ impl Applied {
         }
     }
 
-    /// Returns whether changes are being applied; `None` if they were not observed for long enough.
+    /// Returns whether changes are being applied; `None` if they were not watched for long enough.
     pub(crate) fn is_followed(&self, now: Instant) -> Option<bool> {
         let (_, since) = self.seen?;
         let idle = now.saturating_duration_since(since);
@@ -101,14 +103,14 @@ impl Applied {
         }
     }
 
-    /// Returns for how many seconds no change was seen applied.
+    /// Returns the number of seconds since a change was last seen applied.
     pub(crate) fn idle_seconds(&self, now: Instant) -> u64 {
         self.seen.map_or(0, |(_, since)| now.saturating_duration_since(since).as_secs())
     }
 }
 
-/// Returns the direction in which a migration follows streams in a phase, and the records that
-/// count; `None` if it does not.
+/// Returns the direction in which a migration follows streams in this phase, and the records that
+/// count; `None` if it follows none.
 fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
     let forward = || {
         let compared = state.verified_at().max(state.since);
@@ -128,12 +130,12 @@ fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
 }
 
 impl Watcher {
-    /// Returns a watcher with this limit of a pass.
+    /// Returns a watcher with this time limit for a pass.
     pub(crate) fn with_limit(limit: Duration) -> Self {
         Self { limit, followed: None, drain: None, applied: Applied::default() }
     }
 
-    /// Returns the limit of a pass.
+    /// Returns the time limit of a pass.
     pub(crate) fn limit(&self) -> Duration {
         self.limit
     }
@@ -147,8 +149,8 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        // Refused items count since the last comparison. On the way back, the proof only grows, so
-        // nothing has to be read again.
+        // Refused items count since the last comparison. On the way back, nothing changes that
+        // time, so the proof continues and no record is read again.
         let compared = if direction == Direction::Forward { counted.compared } else { 0 };
         if self.followed != Some((direction, compared)) {
             (self.followed, self.drain) = (Some((direction, compared)), None);
@@ -172,7 +174,7 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // An interrupted pass has lost its position: the next one starts again.
+            // An interrupted pass has no valid position, so the next one starts again.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -192,15 +194,15 @@ impl Watcher {
             && (throttling::is_noted_behind(context, table, now).await
                 || followers::is_noted_now(context, table).await)
         {
-            // No change was seen applied, but a function has noted that it works: it may be busy
-            // with records that other functions have applied already.
+            // No change was seen applied, but a function has reported that it follows the stream.
+            // It may be busy with records whose effects are already in the targets.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());
         Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
     }
 
-    /// Reads the streams, and observes long-waiting changes until it is clear whether any is
+    /// Reads the streams. If changes wait long, watches them until it is clear whether any is
     /// applied. Returns the last complete result, and whether the last pass was complete.
     async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<Drained>, bool)> {
         let begun = Instant::now();
@@ -223,7 +225,8 @@ impl Watcher {
     }
 }
 
-/// Returns true if the plan certainly no longer fits its tables; false if they cannot be described.
+/// Returns true if the plan certainly no longer fits its tables; false also if the tables cannot be
+/// described.
 async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool {
     let found = tables::describe(&context.control.client, plan).await;
     found.is_ok_and(|found| Migration::compile(plan, direction, &tables::schemas(&found)).is_err())
@@ -234,7 +237,8 @@ fn lag(looked: &Drained, now: i64) -> i64 {
     looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
 }
 
-/// Returns the table of the oldest change, if it waits longer than a follower needs.
+/// Returns the table of the oldest waiting change, if the change waits longer than a follower
+/// needs.
 fn late(looked: &Drained, now: i64) -> Option<&str> {
     let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
     oldest.map(|(_, table)| table.as_str())
@@ -274,7 +278,7 @@ mod tests {
             let late = (number("lag_seconds") > FOLLOWED_SECONDS_MAX).then_some("orders");
             let table = |known: &Value, name: &str| known[name].as_str().map(str::to_owned);
             assert_eq!(table(&known, "unfollowed").as_deref(), late);
-            // The age of waiting changes does not show whether others are applied meanwhile.
+            // The age of waiting changes does not show whether other changes are being applied.
             for is_followed in [Some(true), None] {
                 let known = describe(&looked, 100_000, is_followed, 0);
                 assert_eq!(table(&known, "late").as_deref(), late);
@@ -285,10 +289,10 @@ mod tests {
         };
         assert_eq!(looked(0, 0, None), (100, 0, 86_400));
         assert_eq!(looked(1_000, 0, None), (100, 0, 86_400));
-        // 100 only when all are applied.
+        // The percentage is 100 only if all changes are applied.
         assert_eq!(looked(1_000, 1, Some(99_990)), (99, 10, 86_390));
         assert_eq!(looked(8, 8, Some(20_000)), (0, 80_000, 6_400));
-        // The store's clock was set back.
+        // The store's clock was set back, so the oldest change seems to be in the future.
         assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
         let hopeless = Some("an item that cannot be transformed".to_owned());
         let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000, None, 0);
@@ -303,12 +307,12 @@ mod tests {
         assert_eq!(applied.is_followed(at(0)), None);
         applied.hear(&looked(9, 9), at(0));
         assert_eq!(applied.is_followed(at(2)), None);
-        // New writes are not applied yet.
+        // The new writes are not applied yet.
         applied.hear(&looked(12, 12), at(3));
         assert_eq!(applied.is_followed(at(3)), Some(false));
         applied.hear(&looked(12, 11), at(4));
         assert_eq!(applied.is_followed(at(13)), Some(true));
-        // A shard was trimmed.
+        // A shard was trimmed, so the number of records falls.
         applied.hear(&looked(5, 5), at(13));
         assert_eq!((applied.is_followed(at(14)), applied.idle_seconds(at(14))), (Some(false), 10));
     }

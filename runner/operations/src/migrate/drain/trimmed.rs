@@ -1,14 +1,15 @@
-//! What a worker advises after a stream has trimmed unread records: commands that are allowed in
-//! the migration's phase.
+//! Advice after a stream has trimmed unread records: commands that are allowed in the migration's
+//! phase.
 //!
-//! Nothing is read here; the mapping finds the gap.
+//! The event source mapping detects the gap; this module only writes text.
 
 use rules::migration::Phase;
 use rules::migration::plan::Plan;
 
-/// Returns what to do after a stream has trimmed records that were not applied. Before the cut-over
-/// clients do not use the targets yet, so the migration can be aborted. After it, new workers start
-/// with what the stream still has, and a comparison finds the rest.
+/// Returns what to do after a stream has trimmed records that were not applied. Before the
+/// cut-over, clients do not use the targets yet, so the migration can be aborted. After the
+/// cut-over, new workers start with the records that the stream still has, and a comparison finds
+/// the differences.
 pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> String {
     let work = format!(
         "`weir migrate work {name} --directory ANOTHER` continues with the oldest record that exists"
@@ -82,7 +83,7 @@ mod tests {
                 }
             }
         }
-        // Without a way back, nothing has to come back.
+        // Without a way back, no change has to be copied back.
         let for_good = plan(Kind::Restructure, false);
         assert!(!after_loss("shop", Some(&for_good), Phase::CutOver).contains("verify"));
     }

@@ -7,9 +7,9 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Failure;
 use crate::migrate::plan::tables;
 
-/// What is wrong with a plan.
+/// The errors of a plan's check.
 pub(crate) enum Wrong {
-    /// Errors with their places in the plan.
+    /// Errors in the plan, with their places.
     Plan(Vec<PlanError>),
     /// An error outside of the plan.
     Other(Failure),
@@ -42,7 +42,7 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
     Ok(migration)
 }
 
-/// Returns the error that a table lacks the required stream, with the commands to enable it. A
+/// Returns the error that a table lacks the required stream, with the commands that enable it. A
 /// stream with another view type has to be disabled first.
 fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
     let command = |specification: &str| {
@@ -64,7 +64,7 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
 async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
     let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
     if errors.iter().any(is_missing) {
-        // Without the names, the errors are still correct.
+        // If the names are unknown, the errors are shown without them.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
             error.reason.push_str(&format!("; there are {}", names.join(", ")));
@@ -73,8 +73,8 @@ async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanE
     errors
 }
 
-/// Returns the tables whose streams a migration follows: the sources, and for the way back the
-/// targets.
+/// Returns the tables whose streams a migration follows: the sources, and the targets if the plan
+/// has a way back.
 pub(crate) fn followed(plan: &Plan) -> Vec<String> {
     let mut tables = plan.source_tables(Direction::Forward);
     tables.extend(plan.source_tables(Direction::Reverse));

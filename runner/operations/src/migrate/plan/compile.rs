@@ -12,7 +12,7 @@ pub(crate) fn lines(errors: &[PlanError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Compiles a plan for the tables as they are now.
+/// Compiles a plan against the current key schemas of its tables.
 ///
 /// # Errors
 /// When a table cannot be described, or the plan does not fit the tables.

@@ -1,9 +1,9 @@
-//! Estimates the cost of a migration: the capacity units of each phase, from samples.
+//! Estimates the cost of a migration from samples: the capacity units of each phase.
 //!
 //! It models the requests of the function `migration`: which items it reads and writes, with their
-//! marks, and what each write changes in each index. Pure. Source of the rules: DynamoDB developer
-//! guide, "DynamoDB provisioned capacity mode", "Using global secondary indexes", "Best practices
-//! for using sort keys".
+//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide,
+//! "DynamoDB provisioned capacity mode", "Using global secondary indexes", "Best practices for
+//! using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,23 +22,23 @@ const PAGE_ITEMS: f64 = 500.0;
 /// Maximum bytes per page of a scan.
 const PAGE_BYTES: f64 = 1_048_576.0;
 
-/// Units of a phase.
+/// The capacity units of one phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Phase {
     pub(crate) reads: f64,
-    /// Of tables, without those of their indexes.
+    /// Write units of tables, without those of indexes.
     writes: f64,
-    /// By table and index.
+    /// Write units of indexes, by table and index.
     indexes: BTreeMap<(String, String), f64>,
 }
 
-/// Units of all phases.
+/// The capacity units of all phases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) backfill: Phase,
-    /// Of one change of a source item.
+    /// Units for one change of a source item.
     pub(crate) live: Phase,
-    /// Of one comparison.
+    /// Units for one comparison.
     pub(crate) comparison: Phase,
     pub(crate) completion: Phase,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Basis<'b> {
     pub(crate) tables: &'b BTreeMap<String, TableFacts>,
 }
 
-/// Items and bytes of a table that a phase scans.
+/// The number and the bytes of the items that a phase scans.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     items: f64,
@@ -64,7 +64,7 @@ impl Extent {
         self.bytes += size(item) * times;
     }
 
-    /// Returns the units of a strongly consistent scan in segments; each page is rounded up.
+    /// Returns the read units of a strongly consistent scan in segments. Each page is rounded up.
     fn units(self, segments: u32) -> f64 {
         let segments = f64::from(segments);
         let of_items = (self.items / segments / PAGE_ITEMS).ceil();
@@ -130,7 +130,8 @@ impl Cost {
         whole.scans(self);
     }
 
-    /// Divides the cost of changes by the number of sampled items.
+    /// Divides the cost of changes by the number of sampled items, which gives the cost of one
+    /// change.
     pub(crate) fn per_source(&mut self, sampled: u64) {
         let sampled = float(usize::try_from(sampled).unwrap_or(usize::MAX)).max(1.0);
         self.live.reads /= sampled;
@@ -138,12 +139,12 @@ impl Cost {
         self.live.indexes.values_mut().for_each(|units| *units /= sampled);
     }
 
-    /// Returns the write units of all phases that are known in advance.
+    /// Returns the write units of all phases whose amount of work is known in advance.
     pub(crate) fn write_units(&self) -> f64 {
         self.known().map(Phase::write_units).sum()
     }
 
-    /// Returns the read units likewise.
+    /// Returns the read units of the same phases.
     pub(crate) fn read_units(&self) -> f64 {
         self.known().map(|phase| phase.reads).sum()
     }
@@ -152,7 +153,7 @@ impl Cost {
         [&self.backfill, &self.comparison, &self.completion].into_iter()
     }
 
-    /// Returns the phases in their order.
+    /// Returns all phases, in the order in which they run.
     pub(crate) fn json(&self) -> Value {
         json!([
             self.backfill.json("backfill", None),
@@ -163,16 +164,16 @@ impl Cost {
     }
 }
 
-/// A source table while its samples are added.
+/// The data of a source table while its samples are added.
 struct Table<'b> {
     basis: Basis<'b>,
     table: &'b str,
-    /// The number of items that one sample represents.
+    /// The number of the table's items for which one sample stands.
     times: f64,
     before: Extent,
-    /// In place: the table afterwards.
+    /// The table's items afterwards, if it is changed in place.
     after: Extent,
-    /// By target table, with marks.
+    /// The items of each target table, with their marks.
     targets: BTreeMap<String, Extent>,
 }
 
@@ -186,7 +187,7 @@ impl<'b> Table<'b> {
         self.basis.tables.get(table)
     }
 
-    /// Adds an item that becomes items of other tables.
+    /// Adds a source item that becomes items of other tables.
     fn moved(&mut self, cost: &mut Cost, item: &Item) {
         let (migration, times) = (self.basis.migration, self.times);
         self.before.add(item, times);
@@ -197,7 +198,8 @@ impl<'b> Table<'b> {
             cost.backfill.write(own, (Some(item), Some(&touched)), times);
             cost.backfill.write(own, (Some(&touched), Some(item)), times);
         }
-        // Each source is also read once for its targets, and once for each partition of targets.
+        // Each source item is also read once for its targets, and once for each partition of
+        // targets.
         let partitions: BTreeSet<_> =
             outputs.keys().map(|target| (&target.table, &target.key.partition)).collect();
         let reads = read_units(item) * (1.0 + float(partitions.len()));
@@ -206,8 +208,8 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change replaces the stamp by one of the same length, even if an index has the whole
-            // mark.
+            // A change replaces the stamp in the mark by one of the same length. The size stays the
+            // same, even if an index contains the whole mark.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;
@@ -215,7 +217,7 @@ impl<'b> Table<'b> {
         }
     }
 
-    /// Returns a target item as the backfill writes it.
+    /// Returns a target item with its mark, as the backfill writes it.
     fn marked(&self, item: &Item, target: &Target, made: &Item) -> Option<Item> {
         let migration = self.basis.migration;
         let source = migration.source_item(self.table, item).ok()?.to_string();
@@ -250,7 +252,7 @@ impl<'b> Table<'b> {
         cost.backfill.reads += self.before.units(segments);
         if self.basis.plan.kind.is_in_place() {
             cost.comparison.reads += self.after.units(segments);
-            // A purge compares once more before its receipt.
+            // Before it writes its receipt, a purge compares once more.
             if self.basis.plan.kind == Kind::Purge {
                 cost.completion.reads += self.after.units(segments);
             }
@@ -267,7 +269,7 @@ impl<'b> Table<'b> {
     }
 }
 
-/// Returns a target item after a change of its mark, which an index may have.
+/// Returns a target item after a change of its mark. An index may contain the mark.
 fn changed(marked: &Item) -> Item {
     let mut changed = marked.clone();
     if let Some(model::AttributeValue::M(mark)) = changed.get_mut(rules::migration::MARK) {

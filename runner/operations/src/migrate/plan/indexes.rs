@@ -10,11 +10,11 @@ use aws_sdk_dynamodb::types::{
 };
 use model::{AttributeValue, Item, KeySchema};
 
-/// The attributes of an item that an index has.
+/// The attributes of an item that an index contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
     All,
-    /// Keys, and the attributes of these names.
+    /// Key attributes, and the attributes with these names.
     Names(Vec<String>),
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Projection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexFacts {
     pub(crate) name: String,
-    /// Its key attributes, with their types as DynamoDB calls them.
+    /// The key attributes of the index, with DynamoDB's names of their types.
     pub(crate) keys: Vec<(String, String)>,
     pub(crate) projection: Projection,
 }
@@ -63,7 +63,7 @@ impl IndexFacts {
         Self { name: name.unwrap_or_default().to_owned(), keys, projection }
     }
 
-    /// Returns the entry of an item with its key values; `None` if the item has no entry.
+    /// Returns an item's index entry with its key values; `None` if the item is not in the index.
     fn entry<'i>(
         &self,
         table: &KeySchema,
@@ -82,7 +82,7 @@ impl IndexFacts {
         Some((key, entry))
     }
 
-    /// Returns the units of a change from `before` to `after`.
+    /// Returns the write units for a change from `before` to `after` in this index.
     pub(crate) fn write_units(
         &self,
         table: &KeySchema,
@@ -107,7 +107,7 @@ impl IndexFacts {
     }
 }
 
-/// Returns the units of a write: the larger of both items, in KB, rounded up.
+/// Returns the units of a write: the size of the larger item in KB, rounded up.
 pub(crate) fn write_units(before: Option<&Item>, after: Option<&Item>) -> f64 {
     let bytes = [before, after].into_iter().flatten().map(Item::size).max().unwrap_or(0);
     f64::from(u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX))

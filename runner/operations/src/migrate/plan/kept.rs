@@ -1,7 +1,7 @@
-//! Places, besides the tables that a purge names, where Weir itself keeps values of items. The
-//! receipt lists those that the purge did not clear, and how to clear them.
+//! Places where Weir itself keeps values of items, besides the tables that a purge names. The
+//! purge's receipt lists the places that it did not clear, and how to clear them.
 //!
-//! docs/migration-purge.md has the same places; a test compares them.
+//! docs/migration-purge.md lists the same places; a test compares both lists.
 
 use aws_sdk_dynamodb::Client;
 use rules::fan_out::Job;
@@ -15,13 +15,13 @@ use client::sdk_error::is_not_found;
 
 /// The control table's name in the template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
-/// The name of fan-out's job table in the template, after the same prefix.
+/// The name of fan-out's job table in the template, after the prefix.
 const JOBS_TABLE: &str = "fan-out-jobs";
 
 /// A place where values of items may remain.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
-    /// How the operator removes them.
+    /// Instructions for the operator to remove the values.
     pub(crate) remove: &'static str,
 }
 
@@ -62,8 +62,9 @@ pub(crate) const PLACES: [Place; 9] = [
     },
 ];
 
-/// Returns what a purge leaves, for its receipt. If the job table cannot be read, the entry has the
-/// reason instead: the purge itself is already proved.
+/// Returns the places that a purge does not clear, for its receipt. If the job table cannot be
+/// read, its entry contains the reason. This is not an error, because the purge itself is already
+/// proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = Vec::new();
     if let Some(table) = jobs_table(&context.control.table) {
@@ -87,13 +88,13 @@ pub(crate) async fn told(context: &Context) -> Vec<Value> {
     places
 }
 
-/// Returns the name of the job table that the template creates next to a control table.
+/// Returns the name of the job table that the template creates together with a control table.
 fn jobs_table(control_table: &str) -> Option<String> {
     let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
     Some(format!("{prefix}{JOBS_TABLE}"))
 }
 
-/// Returns how many jobs have values of deleted origins; `None` without a job table.
+/// Returns the number of jobs with values of deleted origins; `None` without a job table.
 async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
     let scan = client.scan().table_name(table).consistent_read(true);
     let mut items = scan.into_paginator().items().send();
@@ -135,7 +136,7 @@ mod tests {
             assert!(section.contains(&format!("| {name} | {remove} |")), "{name}: {remove}");
         }
         let rows = section.lines().filter(|line| line.starts_with("| ")).count();
-        // The jobs of fan-out, and the table's header.
+        // The page's table has two more rows: the header, and the jobs of fan-out.
         assert_eq!(rows, PLACES.len() + 2);
     }
 

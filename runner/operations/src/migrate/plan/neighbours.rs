@@ -1,13 +1,14 @@
 //! Detects running migrations that conflict with a plan.
 //!
-//! Several migrations may read one table, and several may write one, each its own keys. But the
-//! mark of a target item names its source item and not its migration. If two migrations move the
-//! same items into the same table, the end of one removes marks that the other needs. If two change
-//! the items of a table in place, each could undo the other's changes forever.
+//! Several migrations may read the same table, and several may write the same table if their keys
+//! differ. Two cases conflict. If two migrations move the same items into the same table, the end
+//! of one removes marks that the other needs, because a mark names the source item and not the
+//! migration. If two change the items of a table in place, each could undo the other's changes
+//! forever.
 //!
-//! So the single entry of active migrations has, for each migration, the pairs of tables between
-//! which it moves items, from its first write to its last. Two migrations that start at the same
-//! time cannot both write it.
+//! To detect this, the control table has a single entry of active migrations. It contains, for each
+//! migration, the pairs of tables between which items move, from the first write to the last. Two
+//! migrations that start at the same time cannot both write this entry.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 
-/// Separates two tables; not allowed in names of tables.
+/// Separates the two tables of a pair. Names of tables cannot contain it.
 const INTO: char = '>';
 
 /// Returns a description of a conflicting migration; `None` if there is none.
@@ -37,7 +38,7 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     }
     names.remove(&plan.migration);
     for name in names {
-        // A migration that is just starting has noted its moves, but not written its plan.
+        // A migration that is just starting has written its pairs of tables, but not its plan yet.
         let Ok((other, _)) = context.plan(&name).await else { continue };
         let Some(way) = moves(plan).intersection(&moves(&other)).next().cloned() else { continue };
         return Ok(Some(match ended.contains(&name) {
@@ -50,8 +51,8 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     Ok(None)
 }
 
-/// Adds a plan's moves to the active migrations, unless another one conflicts. Returns whether they
-/// are new.
+/// Adds a plan's pairs of tables to the active migrations, unless another migration conflicts.
+/// Returns whether they are new.
 ///
 /// # Errors
 /// Names the conflicting migration.
@@ -59,7 +60,7 @@ pub(crate) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
     if let Some(why) = refused_by(active, plan) {
         return Err(Failure::Refused(why));
     }
-    // Another plan with the same name is refused later, and moves nothing.
+    // Another plan with the same name is refused later, before it moves anything.
     let is_noted = active.moves.contains_key(&plan.migration);
     if !is_noted {
         active.moves.insert(plan.migration.clone(), moves(plan));
@@ -73,7 +74,7 @@ fn refused_by(active: &Active, plan: &Plan) -> Option<String> {
     others.find_map(|(name, ways)| Some(told(name, ways.intersection(&own).next()?)))
 }
 
-/// Describes a conflict.
+/// Describes a conflict with the migration `name`.
 fn told(name: &str, way: &str) -> String {
     let (source, target) = way.split_once(INTO).unwrap_or((way, way));
     if source == target {
@@ -86,8 +87,8 @@ fn told(name: &str, way: &str) -> String {
     )
 }
 
-/// Returns the pairs of tables between which a plan moves items; for changes in place, twice the
-/// same table. Purges are left out, because two of them agree about each item.
+/// Returns the pairs of tables between which a plan moves items. A change in place has a pair of
+/// the same table twice. Purges have none: two purges never undo each other's changes.
 fn moves(plan: &Plan) -> BTreeSet<String> {
     let way = |source: &str, target: &str| format!("{source}{INTO}{target}");
     let sources = plan.from.iter();
@@ -122,7 +123,7 @@ mod tests {
         for (first, kind, moves, expected) in [
             (&one, Kind::Restructure, &[("orders", "shop")][..], "`orders` into `shop`"),
             (&one, Kind::Split, &[("a", "b"), ("lines", "details")], "`lines` into `details`"),
-            // One source into another target, another source into the same one.
+            // Both migrations write the same target, but from different sources.
             (&one, Kind::Restructure, &[("orders", "details"), ("customers", "shop")], ""),
             (&one, Kind::InPlace, &[("orders", "orders")], ""),
             (&changes, Kind::InPlace, &[("shop", "shop")], "items of `shop` in place"),
@@ -140,7 +141,7 @@ mod tests {
             let is_as_expected =
                 refused.contains(expected) && refused.is_empty() == expected.is_empty();
             assert!(is_as_expected, "{moves:?}: {refused}");
-            // An ended migration conflicts with none.
+            // An ended migration conflicts with no other one.
             assert!(active.remove(&first.migration));
             assert!(!active.remove(&first.migration));
             assert!(enter(&mut active, &other).is_ok());

@@ -1,4 +1,4 @@
-//! Reads the facts about tables that a migration needs, and samples of their items.
+//! Describes tables and reads their items, for plans and migrations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::indexes::IndexFacts;
 use client::sdk_error::error_text;
 
-/// Maximum number of consecutive responses without a requested item, before a table counts as
-/// throttled.
+/// Maximum number of consecutive responses without any requested item. After these the table counts
+/// as throttled.
 const THROTTLED_MAX: u32 = 8;
-/// Pause after the first of them; it doubles each time.
+/// Pause after the first such response; each further pause is twice as long.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of tables in a message.
@@ -31,13 +31,13 @@ const NAMED_MAX: i32 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct TableFacts {
     pub(crate) schema: KeySchema,
-    /// Number of items by `DescribeTable`: on AWS some hours old.
+    /// Number of items as `DescribeTable` returns it, which on AWS may be some hours old.
     pub(crate) items: u64,
     pub(crate) bytes: u64,
     /// The stream's view type, if it has one.
     pub(crate) stream: Option<String>,
     pub(crate) provisioned_write_units: u64,
-    /// Its indexes, global and local.
+    /// The indexes of the table, global and local.
     pub(crate) indexes: Vec<IndexFacts>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema> {
     Ok(facts.ok_or_else(|| format!("the description of `{table}` is incomplete"))?.schema)
 }
 
-/// Returns the key schemas alone.
+/// Returns the key schemas of described tables.
 pub(crate) fn schemas(tables: &BTreeMap<String, TableFacts>) -> BTreeMap<String, KeySchema> {
     tables.iter().map(|(name, facts)| (name.clone(), facts.schema.clone())).collect()
 }
@@ -179,7 +179,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     answer.item.as_ref().map(from_sdk).transpose()
 }
 
-/// Reads items by their keys, strongly consistent; missing ones are left out.
+/// Reads items by their keys, strongly consistent. Missing items are left out.
 pub(crate) async fn get_all(
     client: &Client,
     table: &str,
@@ -216,7 +216,7 @@ pub(crate) async fn get_all(
     Ok(items)
 }
 
-/// Converts an item of the SDK, through DynamoDB JSON.
+/// Converts an item of the SDK by way of DynamoDB JSON.
 pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
     let mut text = String::new();
     write_members(&mut text, item);
@@ -279,7 +279,7 @@ fn write_value(out: &mut String, value: &Sdk) {
         Sdk::Bs(members) => tagged(out, "BS", &|out| {
             list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
         }),
-        // Null, and types that a later SDK may add, for which there is no other form.
+        // This is NULL, or a type of a later SDK, which this version cannot express.
         _ => out.push_str("{\"NULL\":true}"),
     }
 }

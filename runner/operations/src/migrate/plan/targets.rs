@@ -1,5 +1,5 @@
-//! Finds existing items in the targets before a migration starts: it never overwrites foreign
-//! items.
+//! Finds existing items in the targets before a migration starts, because the migration never
+//! overwrites them.
 
 use std::collections::BTreeMap;
 

@@ -10,12 +10,12 @@ use template::diagnostic::similar;
 /// Maximum number of names in a message.
 const NAMES_MAX: usize = 12;
 
-/// Returns the name that was probably meant.
+/// Returns the existing name that was probably meant.
 fn meant(absent: &Absent) -> Option<&str> {
     similar(&absent.name, absent.known.iter().map(String::as_str))
 }
 
-/// Formats one line.
+/// Formats a line about one unmatched name.
 pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     let tried = counted(tried, "item", "items");
     let of_absent = |absent: &Absent, what: &str| {
@@ -47,8 +47,8 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true for a probable typing error rather than a rare attribute: an existing name is
-/// similar, or a split never cuts there.
+/// Returns true if a typing error is more likely than a rare attribute: an existing name is
+/// similar, or a split never cuts at this place.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

@@ -1,10 +1,11 @@
-//! What an application must do while its tables move: `plan`, `cutover` and `revert` name it.
+//! Describes what an application must do during a migration. `plan`, `cutover` and `revert` print
+//! it.
 
 use rules::migration::plan::Kind;
 
 use client::output::say;
 
-/// Reminds of what the application must do, for a plan that moves items between tables.
+/// Prints what the application must do, if the plan moves items between tables.
 pub(crate) fn remind(kind: Kind) {
     if let Some(text) = reminder(kind) {
         say(text);
@@ -16,7 +17,7 @@ fn reminder(kind: Kind) -> Option<&'static str> {
         Kind::Restructure | Kind::Split => Some(
             "the application must ask for the route, pass over tombstones and insert where one stands: docs/migration.md says how, and examples/migrations/route.py, route.mjs and route.rs do it",
         ),
-        // Their items stay where they are.
+        // The items stay in their table, so the application changes nothing.
         Kind::InPlace | Kind::Purge => None,
     }
 }

@@ -1,5 +1,5 @@
-//! The progress of a migration's backfill. The first reader after the last segment moves the
-//! migration to `tailing`.
+//! Reads the progress of a migration's backfill. When all segments are read, the first command that
+//! notices it moves the migration to `tailing`.
 
 use control::{BACKFILL_RUN, Expect, Move, State};
 use rules::migration::Phase;
@@ -10,7 +10,7 @@ use crate::migrate::failure::Result;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::clear_touches;
 
-/// Returns the backfill's progress, and the state as [`advance`] would leave it; writes nothing.
+/// Returns the backfill's progress, and the state that [`advance`] would write. Writes nothing.
 pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progress)> {
     let mut state = context.state(name).await?;
     let progress = Progress::of(&context.tasks_of(name, BACKFILL_RUN).await?);
@@ -30,7 +30,8 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         let at = context.now().await;
         return match context.make(name, Guard::default(), &Move::Tail { at }).await {
             Ok(state) => Ok((state, progress)),
-            // Concurrent readers: one of them moves it.
+            // Several commands may notice it at the same time, and one of them has moved the
+            // migration.
             Err(failure) => match context.state(name).await? {
                 state if state.phase == Phase::Copying => Err(failure),
                 state => Ok((state, progress)),

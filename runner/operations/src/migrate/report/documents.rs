@@ -1,7 +1,7 @@
-//! Documents of a split on the way back: those that cannot be assembled, and the current state of
-//! one.
+//! Documents of a split on the way back: finds those that cannot be assembled from their parts, and
+//! shows a single one.
 //!
-//! The rule assembles them; this module reads their parts.
+//! The rule assembles documents; this module reads their parts.
 
 use control::{Problem, ProblemKind};
 use model::Item;
@@ -17,7 +17,7 @@ use crate::migrate::plan::tables;
 use client::exit::Exit;
 use client::output::show;
 
-/// Returns how a document differs from its parts; `None` if it does not.
+/// Returns how a document differs from its current parts; `None` if it is equal.
 pub(crate) async fn unassembled(
     client: &aws_sdk_dynamodb::Client,
     migration: &Migration,
@@ -40,7 +40,7 @@ pub(crate) async fn unassembled(
     Ok(None)
 }
 
-/// Returns a line for each document that the function could not assemble and that still cannot be
+/// Returns lines about documents that the function could not assemble and that still cannot be
 /// assembled, at most `most`.
 pub(crate) async fn refused(
     context: &Context,
@@ -68,7 +68,7 @@ pub(crate) async fn refused(
     Ok(lines)
 }
 
-/// Shows the document with a key, assembled from its current parts, whatever its size.
+/// Shows a document, assembled from its current parts, whatever its size.
 pub(crate) async fn document(context: &Context, name: &str, key: &str) -> Result<Exit> {
     let (plan, _) = context.plan(name).await?;
     if plan.kind != Kind::Split {

@@ -1,4 +1,4 @@
-//! `list` and `journal`: shows the migrations, and the phase changes of one.
+//! `list` and `journal`: show all migrations, and the phase changes of one.
 
 use control::JournalLine;
 use jiff::Timestamp;
@@ -50,7 +50,7 @@ pub(crate) async fn journal(context: &Context, name: &str) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Formats seconds since 1970: unchanged for programs, as a time for people, empty if unset.
+/// Formats seconds since 1970: as a number for programs, as a time for people; empty if unset.
 fn time(output: Output, seconds: i64) -> Value {
     if output != Output::Table {
         return json!(seconds);

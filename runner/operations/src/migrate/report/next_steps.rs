@@ -1,7 +1,8 @@
 //! The next commands for the operator: those that are allowed in the migration's state.
 //!
-//! Pure. `verbs` defines which verbs a phase allows; other obstacles follow from the state: an old
-//! comparison, tombstones that remain, a stream that no function follows.
+//! `verbs` defines which verbs a phase allows. This module leaves out verbs that the state would
+//! make fail, for example because of an old comparison, remaining tombstones, or a stream that no
+//! function follows.
 
 use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
@@ -10,7 +11,7 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::switch::way_back;
 use client::output;
 
-/// Verbs that switch readers and writers.
+/// Verbs that switch readers and writers to the other side.
 const SWITCHES: [&str; 4] =
     ["cutover", "cutover --no-way-back", "revert", "revert --with-differences"];
 /// Verbs that start a comparison.
@@ -22,41 +23,42 @@ pub(crate) struct Standing<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
     pub(crate) plan: Option<&'s Plan>,
-    /// The backfill is paused.
+    /// Whether the backfill is paused.
     pub(crate) is_paused: bool,
-    /// Tombstones or marks remain.
+    /// Whether tombstones or marks remain.
     pub(crate) is_unswept: bool,
-    /// The route is closed for writers.
+    /// Whether the route is closed for writers.
     pub(crate) is_held_up: bool,
-    /// It has ended, and functions still follow it.
+    /// Whether the migration has ended although functions still follow it.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
-    /// How many of them are items that cannot be transformed, which no repair can help.
+    /// Number of these that are items which cannot be transformed; a repair cannot correct them.
     pub(crate) refused: u64,
-    /// Set if the facts that the next switch needs were proved too long ago, this many seconds:
-    /// streams may have trimmed earlier records.
+    /// Age in seconds of the proof that the next switch needs; `None` if it is recent enough.
+    /// Streams may have trimmed records from before an old proof.
     pub(crate) stale_seconds: Option<i64>,
-    /// A comparison has open segments, and a switch waits for it.
+    /// Whether a comparison still has open segments, for which a switch waits.
     pub(crate) is_compared: bool,
-    /// A comparison was started and its result was not recorded, so a switch is refused.
+    /// Whether the result of a started comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// That comparison belongs to an end in place, which resumes it when it is run again.
+    /// Whether an end in place started that comparison; the same command resumes it.
     pub(crate) is_of_end: bool,
-    /// A change is waiting that probably no function applies.
+    /// Whether a change is waiting that probably no function applies.
     pub(crate) is_unfollowed: bool,
-    /// A change or a document can never be applied as it is, so a switch is refused.
+    /// Whether a change or a document can never be applied unless the operator corrects it; a
+    /// switch is then refused.
     pub(crate) is_hopeless: bool,
     /// Number of differences of the last comparison on the way back.
     pub(crate) back_differences: u64,
-    /// The plan no longer fits the tables.
+    /// Whether the plan no longer fits the tables.
     pub(crate) is_unfit: bool,
-    /// The command that starts the migration was active so recently that it may still run.
+    /// Whether the command that starts the migration was active so recently that it may still run.
     pub(crate) is_beginning: bool,
 }
 
 impl<'s> Standing<'s> {
-    /// Returns the facts of a migration that has just entered a phase without obstacles.
+    /// Returns the facts of a migration that has just entered a phase, without obstacles.
     pub(crate) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
         Self {
             name,
@@ -95,9 +97,10 @@ impl<'s> Standing<'s> {
         }
     }
 
-    /// Returns true if a switch or an end from this phase would be refused because of age.
+    /// Returns true if a switch or an end from this phase would be refused because its proof is too
+    /// old.
     pub(crate) fn is_stale(&self) -> bool {
-        // The end of a purge repeats an old comparison itself.
+        // The end of a purge repeats an old comparison by itself.
         self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
     }
 
@@ -105,7 +108,7 @@ impl<'s> Standing<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if an end in place is allowed, which makes its own comparison.
+    /// Returns true if an end in place is allowed. It makes its own comparison.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
@@ -124,7 +127,7 @@ impl<'s> Standing<'s> {
             }
     }
 
-    /// Returns the commands and their reasons.
+    /// Returns the next commands and why to run them.
     pub(crate) fn steps(&self) -> Vec<(String, &'static str)> {
         let mut steps = self.of_phase();
         if self.is_hopeless {
@@ -132,7 +135,7 @@ impl<'s> Standing<'s> {
         }
         if self.is_compared && matches!(self.phase, Phase::Tailing | Phase::Ready | Phase::CutOver)
         {
-            // A switch is refused until the comparison is done, and another comparison would only
+            // A switch is refused until the comparison is complete. Another comparison would only
             // delay it.
             self.leave_out(&mut steps, &SWITCHES);
             self.leave_out(&mut steps, &COMPARISONS);
@@ -146,7 +149,8 @@ impl<'s> Standing<'s> {
             steps.insert(0, (self.verb("verify"), why));
         }
         if self.is_of_end && !self.is_hopeless {
-            // It also notifies workers of that comparison, and needs no other.
+            // The other command also notifies workers of the comparison, so no further command is
+            // needed.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
             let why = "resume its comparison, if no other command does";
@@ -167,13 +171,13 @@ impl<'s> Standing<'s> {
         steps
     }
 
-    /// Replaces steps that a hopeless item would make fail.
+    /// Replaces the steps that would fail because an item can never be applied.
     fn note_hopeless(&self, steps: &mut Vec<(String, &'static str)>) {
         let is_in_place = self.kind().is_some_and(Kind::is_in_place);
         match self.phase {
             Phase::Ready => self.leave_out(steps, &["complete"]),
             Phase::CutOver if is_in_place => {
-                // Nothing is left to compare.
+                // Nothing is left to compare, so `complete` is possible.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
                     *why = "end it, once the named item is corrected";
@@ -210,7 +214,7 @@ impl<'s> Standing<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "resume the paused backfill")]
             }
-            // Another start would take over from a command that may still run.
+            // A second start would take over from the first command, which may still run.
             Phase::Preparing if self.is_beginning => {
                 vec![step("wait", "another command started it less than a minute ago")]
             }
@@ -233,7 +237,7 @@ impl<'s> Standing<'s> {
                 vec![step("verify", "the last comparison is too old; compare again")]
             }
             Phase::Ready => vec![self.end_of_ready()],
-            // It is refused, and unblocks writers.
+            // The command is refused because of the old proof, but it unblocks writers.
             Phase::CuttingOver if self.is_stale() => vec![
                 step("abort", "abort: the last comparison is too old"),
                 (self.end_of_ready().0, "unblock writers on the sources, to compare again"),
@@ -307,8 +311,8 @@ impl<'s> Standing<'s> {
     }
 }
 
-/// Returns for how many seconds the facts that the next switch needs were not proved, if that is
-/// too long.
+/// Returns how many seconds ago the facts were proved that the next switch needs, if that is too
+/// long; else `None`.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
@@ -327,7 +331,7 @@ pub(crate) mod tests {
     use super::*;
     use control::verbs::{Answer, Verb, answer};
 
-    /// Returns a plan with just the facts on which verbs depend.
+    /// Returns a plan with only the facts on which verbs depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
@@ -381,7 +385,7 @@ pub(crate) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // An end resumes its own comparison, but does not skip its obstacles.
+        // An end resumes its own comparison, but other obstacles still apply.
         let ended = |standing| Standing { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
@@ -393,7 +397,7 @@ pub(crate) mod tests {
         assert_eq!(hopeless(left), ["weir migrate verify shop"]);
         let expected = ["weir migrate complete shop", "weir migrate revert shop"];
         assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
-        // While a comparison runs, another one is not the next step.
+        // While a comparison runs, another one is not suggested.
         let tailing = Standing { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
         let preparing = of(Phase::Preparing, &split);
@@ -416,7 +420,7 @@ pub(crate) mod tests {
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
-    /// Returns the verb of a command, if it is one that may be refused.
+    /// Returns the verb of a command, if a phase may refuse it.
     fn verb_of(command: &str) -> Option<Verb> {
         Some(match command.split(' ').nth(2)? {
             "start" => Verb::Start,
@@ -443,7 +447,7 @@ pub(crate) mod tests {
         ];
         for plan in &plans {
             let kind = plan.kind;
-            // A purge has no switch.
+            // A purge has no switch, so some phases do not occur.
             let is_there = |phase: &Phase| {
                 kind != Kind::Purge || !(Phase::CuttingOver..=Phase::Reverted).contains(phase)
             };
@@ -463,7 +467,7 @@ pub(crate) mod tests {
                     Standing { is_not_noted: true, is_of_end, ..plain },
                     Standing { is_beginning: true, ..plain },
                     Standing { is_unfit: true, ..plain },
-                    // Without a way back, nothing comes back.
+                    // Without a way back, no change is copied back.
                     Standing { back_differences: 2 * u64::from(may_be_stale), ..plain },
                     Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];

@@ -1,37 +1,38 @@
-//! Tolerates failed reads: a command that only watches must not end the workers, and a command that
-//! waits keeps waiting.
+//! Tolerates failed reads for a while. A watching command would otherwise stop its workers, and a
+//! waiting command would give up.
 
 use std::time::{Duration, Instant};
 
 use crate::migrate::failure::{Failure, Result};
 use client::output::say;
 
-/// How long reads may fail in a row before a watching command gives up.
+/// How long reads may fail continuously before a watching command gives up.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
-/// The tolerance for failed reads, by time.
+/// The tolerance for failed reads.
 pub(crate) struct Patience {
     most: Duration,
-    /// Since when every read has failed.
+    /// The time since which every read has failed.
     since: Option<Instant>,
     said: Option<Failure>,
-    /// Whether something to read is known to exist.
+    /// Whether the thing to read is known to exist.
     is_known: bool,
 }
 
 impl Patience {
-    /// Returns the tolerance for something that exists; `most` is the time for which reads may
-    /// fail.
+    /// Returns the tolerance for something that exists. Reads may fail for the time `most`.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, since: None, said: None, is_known: true }
     }
 
-    /// Returns the same, but the first read must not fail: there may be nothing to read.
+    /// Returns the same tolerance, but the first read must succeed, because there may be nothing to
+    /// read.
     pub(crate) fn after_first(most: Duration) -> Self {
         Self { is_known: false, ..Self::new(most) }
     }
 
-    /// Returns what was read; `None` if the read failed and may be retried, which is reported.
+    /// Returns the value of a successful read. Reports a failed one and returns `None` if it may be
+    /// retried.
     ///
     /// # Errors
     /// When reads have failed for too long.

@@ -1,8 +1,9 @@
-//! Notes of problems: those that a status shows, and those that are solved.
+//! Problem notes: entries of the control table in which workers report problems to the operator. A
+//! status shows the unsolved ones.
 //!
-//! Workers note problems for the operator. A comparison without a difference proves that all
-//! earlier ones are solved, so their notes are removed. Notes of documents that could not be
-//! assembled stay: a way back checks each of them once more, and must not miss one.
+//! A comparison without a difference proves that all earlier problems are solved, so their notes
+//! are removed. Notes about documents that could not be assembled stay, because a revert has to
+//! check each of these documents again.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +18,14 @@ use crate::migrate::failure::Result;
 
 /// Number of concurrent deletes of notes.
 const AT_ONCE: usize = 16;
-/// By how many seconds a note's time may be too early: seconds are whole, and DynamoDB's machines
-/// have different clocks.
+/// Seconds by which the time of a note may be too early, because seconds are whole and the clocks
+/// of DynamoDB's machines differ.
 const EARLY_SECONDS: i64 = 5;
 
 /// Number of problems that a status describes.
 const PROBLEMS_SHOWN: usize = 5;
 
-/// The notes of a migration.
+/// The problem notes of a migration.
 pub(crate) struct Problems {
     /// Unsolved problems.
     standing: Vec<Problem>,
@@ -33,9 +34,9 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// Sorts the notes of a migration in a phase. A switch there or back, and the end of a change
-    /// in place, are refused while a problem remains, so after them all are solved. Any other end
-    /// closes the way back without checking it. `are_whole` is true if every document can be
+    /// Sorts the notes of a migration by its phase. A cut-over, a revert, and the end of a change
+    /// in place are refused while a problem remains, so all problems are solved after them. Any
+    /// other end closes the way back without a check. `are_whole` is true if every document can be
     /// assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
@@ -59,12 +60,12 @@ impl Problems {
         by_kind(&self.standing)
     }
 
-    /// Returns the number of solved ones likewise.
+    /// Returns the number of solved problems by kind.
     pub(crate) fn gone_by_kind(&self) -> BTreeMap<String, u64> {
         by_kind(&self.gone)
     }
 
-    /// Describes the first unsolved problems.
+    /// Describes the first unsolved problems, for the operator.
     pub(crate) fn samples(&self) -> Vec<String> {
         let told = |Problem { kind, table, key, reason, .. }: &Problem| {
             format!("{}: {table} {key}: {reason}", kind.as_str())
@@ -85,8 +86,8 @@ fn is_of_document(note: &Problem) -> bool {
     note.kind == ProblemKind::Unassembled
 }
 
-/// Removes the notes of a migration from before a second, by the clock of DynamoDB's answers. Notes
-/// that are written again meanwhile stay; a note that cannot be removed now is left to the next
+/// Removes a migration's notes from before a second, by the clock of DynamoDB's answers. A note
+/// that was written again since then stays. A note that cannot be removed now is left to the next
 /// comparison.
 ///
 /// # Errors
@@ -105,7 +106,7 @@ async fn remove(context: &Context, note: &Problem, before: u64) {
     let request = request
         .key(PARTITION_KEY, Sdk::S(note.partition()))
         .key(SORT_KEY, Sdk::S(note.name()))
-        // A worker that did not know the time wrote none.
+        // A note has no time if the worker did not know the time.
         .condition_expression("attribute_not_exists(#at) OR #at < :before")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":before", Sdk::N(before.to_string()));
@@ -138,9 +139,9 @@ mod tests {
             (Phase::Reverting, Kind::Split, false, 3, 0),
             (Phase::Reverted, Kind::Split, false, 0, 3),
             (Phase::Completed, Kind::InPlace, false, 0, 3),
-            // The way back was closed with them on it.
+            // The way back was closed with these problems unsolved.
             (Phase::Completed, Kind::Split, false, 3, 0),
-            // The reason for the abort.
+            // The problems were the reason for the abort.
             (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
             let problems = Problems::of(notes.clone(), phase, Some(kind), are_whole);

@@ -1,11 +1,11 @@
 //! Sums the tasks of a run, and computes how much of a backfill is done.
 //!
-//! Pure. Tables differ in size, so progress is measured in items if their number is known, and in
-//! segments otherwise; the remaining time follows from the same measure.
+//! Tables differ in size, so progress is measured in items if their number is known, and in
+//! segments otherwise. The remaining time is estimated from the same measure.
 //!
-//! Progress never goes back: the counts are from when the backfill began; each segment is a share
-//! of its table's count, and counts at most its share; a segment that is read again for something
-//! else stays complete.
+//! The progress never decreases. The tables' counts are those from the beginning of the backfill,
+//! each segment contributes at most its share of its table's count, and a segment that is read
+//! again stays complete.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,25 @@ pub(crate) struct Progress {
     pub(crate) done: usize,
     /// Number of segments that were read to their end, even if they are being read again.
     copied: usize,
-    /// The second read, which removes marks; `None` if there is none.
+    /// The second read of segments, which removes marks; `None` if there is none.
     anew: Option<Anew>,
     /// Number of tasks that a worker has taken.
     pub(crate) taken: usize,
-    /// Number of tasks that are set aside until the operator resumes them.
+    /// Number of tasks that are set aside until the operator runs `resume`.
     pub(crate) aside: usize,
-    /// Why an open task failed recently.
+    /// The reason why an open task has failed recently.
     pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
-    /// Segments by table.
+    /// The segments of each table.
     tables: BTreeMap<String, Vec<Segment>>,
 }
 
-/// The progress of a second read.
+/// The progress of a second read of segments.
 #[derive(Clone, Copy, Debug, Default)]
 struct Anew {
     done: usize,
-    /// Number of items.
+    /// Number of items that were read again.
     read: u64,
 }
 
@@ -80,14 +80,15 @@ impl Progress {
         if task.done {
             return;
         }
-        // The reason of a task that is set aside takes precedence over one that is retried.
+        // The reason of a task that is set aside is more important than that of a task that is
+        // retried.
         if self.failing.is_none() || (task.aside && self.aside == 0) {
             self.failing = task.failing.clone().or(self.failing.take());
         }
         self.aside += usize::from(task.aside);
     }
 
-    /// Returns a count; 0 if nothing was counted.
+    /// Returns a count by its name; 0 if nothing was counted.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
@@ -112,8 +113,8 @@ impl Progress {
         })
     }
 
-    /// Returns how much of a backfill is done. `counted` has the number of items by table when it
-    /// began, if known.
+    /// Returns how much of a backfill is done. `counted` has each table's number of items when the
+    /// backfill began, if known.
     pub(crate) fn measure(&self, counted: &BTreeMap<String, u64>) -> Measure {
         if self.tasks > 0 && self.copied == self.tasks {
             let read = self.count("read");
@@ -121,7 +122,7 @@ impl Progress {
         }
         let mut measure = Measure::default();
         for (table, segments) in &self.tables {
-            // 0 may also mean that a table's items are too new to be counted.
+            // A count of 0 may also mean that the table's items are too new to be counted.
             let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
                 return self.in_segments();
             };
@@ -132,29 +133,29 @@ impl Progress {
 
     fn in_segments(&self) -> Measure {
         let [done, whole] = [self.copied, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
-        // Segments of several tables differ in size by an unknown amount.
+        // The sizes of different tables are unknown, so a measure by segments is a guess.
         Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
     }
 }
 
-/// Returns the number of items that were read, from the counts.
+/// Returns the number of items that were read, from a task's counts.
 fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get("read").copied().unwrap_or(0)
 }
 
-/// The measure of a backfill, in items or in segments.
+/// The finished part of a backfill, in items or in segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measure {
     done: u64,
     whole: u64,
-    /// Every segment is read.
+    /// Whether every segment is read.
     is_all: bool,
-    /// The whole is larger by an unknown amount.
+    /// Whether the whole is larger than known, by an unknown amount.
     is_guess: bool,
 }
 
 impl Measure {
-    /// Adds a table that had so many items, which its segments share evenly.
+    /// Adds a table with this number of items, of which each segment has an equal share.
     fn add(&mut self, segments: &[Segment], items: u64) {
         let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
         let mut done = 0_u64;
@@ -167,7 +168,7 @@ impl Measure {
         self.whole += items;
     }
 
-    /// Returns whole percents; 100 only when every segment is read.
+    /// Returns the percentage, rounded down. It is 100 only if every segment is read.
     pub(crate) fn percent(self) -> u64 {
         if self.is_all {
             return 100;
@@ -175,7 +176,7 @@ impl Measure {
         self.done.saturating_mul(100).checked_div(self.whole).unwrap_or(0).min(99)
     }
 
-    /// Estimates the remaining seconds from the pace so far; `None` if nothing is done yet, or the
+    /// Estimates the remaining seconds from the speed so far; `None` if nothing is done yet, or the
     /// whole is unknown.
     pub(crate) fn seconds_left(self, passed: u64) -> Option<u64> {
         if self.is_all || self.is_guess {
@@ -193,7 +194,8 @@ mod tests {
     use super::*;
     use crate::migrate::start::tasks::tests::task;
 
-    /// Returns tasks of a table, given the items that each has read, and whether it is done.
+    /// Returns the tasks of a table. Each pair is the number of items read and whether the task is
+    /// done.
     fn tasks(table: &str, tasks: &[(u64, bool)]) -> Vec<Task> {
         let task = |(read, done): &(u64, bool)| Task {
             table: table.to_owned(),
@@ -215,7 +217,7 @@ mod tests {
             (Vec::new(), [0, 0], 0, None),
             (one(&[(0, false); 4]), [0, 20_000], 0, None),
             (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
-            // Half of the segments belong to a table of eight items.
+            // Half of the segments belong to a table of only eight items.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
             // The table has grown since it was counted, so progress is measured by its segments.
             (
@@ -224,7 +226,7 @@ mod tests {
                 75,
                 Some(33),
             ),
-            // Nothing is done yet.
+            // Almost nothing is done yet.
             (one(&[(1_300, false); 4]), [0, 5_000], 99, None),
             (both(&done8, &[(1_300, false); 4]), [8, 5_000], 99, None),
             // The count is unknown.
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn reported_progress_of_a_backfill_never_decreases() {
         for (counted, sizes) in [
-            // As counted, grown, shrunk, and not counted.
+            // The tables are as counted, grown, shrunk, and not counted.
             ([8, 3_000], [2, 750]),
             ([8, 3_000], [40, 2_000]),
             ([900, 3_000], [2, 11]),

@@ -1,6 +1,6 @@
 //! `status` and `watch`: the status of a migration.
 //!
-//! The only change made here is from copying to tailing, after every segment was read.
+//! The only change made here is the move from `copying` to `tailing`, after every segment was read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,10 +30,10 @@ use crate::migrate::switch::{comparison, way_back};
 use client::exit::Exit;
 use client::output::{self, Output, show};
 
-/// Phases in which nothing happens without a command.
+/// Phases in which nothing changes until the operator runs a command.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
-/// Seconds after its last journal line during which the command that starts a migration may still
-/// run: it waits half a minute for a fence at most.
+/// Seconds after the last journal line during which the command that starts a migration may still
+/// run. Its longest step is a wait of at most half a minute for a fence.
 const BEGINNING_SECONDS: i64 = 60;
 
 /// The facts about a migration at one moment.
@@ -41,27 +41,27 @@ struct Known {
     state: State,
     plan: Option<Plan>,
     backfill: Progress,
-    /// Number of items of the sources by table when the backfill began; `None` if it is over, or
-    /// the number is unknown.
+    /// The sources' number of items by table when the backfill began; `None` if the backfill is
+    /// over or the number is unknown.
     counted: Option<BTreeMap<String, u64>>,
     route: Option<Route>,
     problems: Problems,
     streams: Streams,
     documents: Documents,
-    /// The running comparisons.
+    /// The progress of running comparisons.
     compared: Option<Progress>,
-    /// Whether the last one is resumed by an end.
+    /// Whether the last comparison belongs to an end, which resumes it.
     is_left: bool,
     throttled: Option<String>,
     /// Segments that failed recently.
     failing: Value,
-    /// Seconds since its last journal line, in a phase that a command has to end.
+    /// Seconds since the last journal line, in a phase that only a command can end.
     in_phase: Option<i64>,
     now: i64,
 }
 
-/// Returns the status of a migration as JSON, `weir.migration.status/v1`; with a watcher, including
-/// the streams.
+/// Returns the status of a migration as JSON, `weir.migration.status/v1`. With a watcher, the
+/// status includes the streams.
 pub(crate) async fn describe(
     context: &Context,
     name: &str,
@@ -72,7 +72,7 @@ pub(crate) async fn describe(
     let route = context.control.route(name).await?;
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    // An aborted backfill is reported as far as it had come.
+    // The status of an aborted migration shows how far its backfill had come.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
@@ -80,11 +80,12 @@ pub(crate) async fn describe(
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
         streams = watcher.look(context, &state, plan, now).await;
         let asked = documents_in_the_way(context, plan, phase);
-        // Facts that are unknown in time are reported as unknown.
+        // Documents that are not checked in time are reported as unknown.
         let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
         documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
     }
-    // After a cut-over, reading the streams may have recorded a new proof.
+    // After a cut-over, the read of the streams may have recorded a new proof, so the state is read
+    // again.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
     let problems = Problems::of(
         notes,
@@ -140,7 +141,8 @@ impl Known {
         let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        // Workers start while tasks are still being created.
+        // Workers start while tasks are still being created, so the backfill may seem complete too
+        // early.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, *now);
@@ -200,13 +202,14 @@ impl Known {
         (items > 0).then_some(items)
     }
 
-    /// Returns the facts about the streams that apply, and notes what they mean for the next
-    /// commands.
+    /// Returns the applicable facts about the streams, and updates `standing` with their
+    /// consequences for the next commands.
     fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
         let mut stream = self.streams.told.clone();
-        // Changes that a function has refused also wait.
+        // Changes that a function has refused also wait, so they do not show that no function
+        // follows.
         standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
-        // Trimmed records are not among the waiting ones.
+        // Trimmed records may be missing among the waiting ones.
         if standing.stale_seconds.is_some()
             && let Some(percent) = stream.pointer_mut("/converged_percent")
         {
@@ -225,16 +228,16 @@ impl Known {
 enum Documents {
     NotAsked,
     AllWhole,
-    /// They could not all be read in this many seconds.
+    /// Not all documents could be read within this many seconds.
     Unknown {
         seconds: u64,
     },
-    /// A document that would make a way back fail, with the reason.
+    /// A document would make a revert fail, for this reason.
     Refused(String),
 }
 
 impl Documents {
-    /// Returns a document that cannot go back.
+    /// Returns the reason why a document cannot go back, if one cannot.
     fn refused(&self) -> Option<&str> {
         match self {
             Self::Refused(line) => Some(line),
@@ -250,12 +253,12 @@ impl Documents {
     }
 }
 
-/// Checks whether a document would make a way back fail, as `revert` does.
+/// Checks whether a document would make a revert fail, with the same check as `revert`.
 async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> Result<Documents> {
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
         return Ok(Documents::NotAsked);
     }
-    // If the plan does not fit its tables, the read of the streams reports that.
+    // If the plan does not fit its tables, the read of the streams reports it.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
         return Ok(Documents::NotAsked);
     };
@@ -267,7 +270,7 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     }))
 }
 
-/// Returns true for a phase that a command has to end, which may have died.
+/// Returns true for a phase that only a command can end. That command may have died.
 fn is_in_hands(phase: Phase) -> bool {
     matches!(
         phase,
@@ -297,7 +300,7 @@ fn verified(state: &State) -> Value {
     })
 }
 
-/// Returns the seconds since the backfill began; 0 once it has ended.
+/// Returns the seconds since the backfill began; 0 after its end.
 fn seconds_of_copying(state: &State, now: i64) -> u64 {
     let until = state.copied_at.unwrap_or(now);
     u64::try_from(until.saturating_sub(state.since)).unwrap_or(0)
@@ -324,7 +327,7 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
-        // What was not read may block a cut-over or a way back.
+        // Something that was not read may block a cut-over or a revert.
         Some("ready" | "cut-over")
             if !is("/stale")
                 && (is_unread("/stream_unread_seconds")
@@ -333,14 +336,15 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
             Exit::Differences
         }
         Some("ready" | "cut-over") if is("/comparison_not_recorded") => Exit::Differences,
-        // The next switch would be refused. An old way back is reported as old.
+        // The next switch would be refused. A way back whose proof is too old is reported as such
+        // instead.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
             Exit::Differences
         }
         Some("ready" | "cut-over") if at(status, "/stream_problem").is_string() => {
             Exit::Differences
         }
-        // Some writes to the targets have not come back.
+        // Some writes to the targets have not been copied back.
         Some("cut-over") if at(status, "/way_back/differences").as_u64() > Some(0) => {
             Exit::Differences
         }
@@ -368,7 +372,7 @@ fn show_status(output: Output, status: &Value) {
     output::next(&next);
 }
 
-/// Returns the samples of a status, and the number of further problems.
+/// Returns the problems that a status shows, and a line with the number of further ones.
 fn samples(status: &Value) -> Vec<String> {
     let list = |place: &str| -> Vec<String> {
         let samples = at(status, place).as_array().into_iter().flatten();
@@ -391,7 +395,7 @@ fn samples(status: &Value) -> Vec<String> {
     lines
 }
 
-/// Shows each change of the status, until nothing more happens without a command.
+/// Shows each change of the status, until only a command can change it.
 pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
@@ -403,7 +407,7 @@ pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
             continue;
         };
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
-        // The rate changes all the time, which is not news.
+        // The rate changes all the time, so a new rate alone is not shown.
         let rate = status.get_mut("items_per_second").map(Value::take);
         if status != shown {
             shown = status.clone();

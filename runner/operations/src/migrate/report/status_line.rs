@@ -13,8 +13,8 @@ use crate::migrate::start::workers;
 use crate::migrate::switch::way_back;
 use client::output::counted;
 
-/// Seconds in a phase of a switch after which the command that resumes it is shown; most phases are
-/// shorter.
+/// Seconds in a phase of a switch after which the line suggests the command that resumes it. Most
+/// phases are shorter.
 const SWITCHING_SECONDS: i64 = 60;
 
 /// Formats a status as one line.
@@ -22,7 +22,7 @@ pub(crate) fn line(status: &Value) -> String {
     let counts = at(status, "/backfill/counts");
     let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
     let of_all = match at(status, "/source_items").as_u64() {
-        // A count may be hours old, and the tables may have grown.
+        // The count may be hours old, so the table may have more items than counted.
         Some(items) if items >= count("read") => format!("{} of about {items}", count("read")),
         _ => count("read").to_string(),
     };
@@ -68,7 +68,7 @@ pub(crate) fn line(status: &Value) -> String {
         line.push_str(&format!("  way back: {known}"));
     }
     if let Some(differences) = at(status, "/verified/differences").as_u64() {
-        // A comparison for a cut-over does not cover the way back.
+        // A comparison from before the cut-over does not cover the way back.
         let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
         let differences = counted(differences, "difference", "differences");
         line.push_str(&format!("  last verified: {differences}{what}"));
@@ -87,8 +87,8 @@ pub(crate) fn line(status: &Value) -> String {
     line
 }
 
-/// Describes the second read of segments, which removes marks; empty if it is complete or there is
-/// none.
+/// Describes the second read of segments, which removes marks; empty if it is complete or not
+/// needed.
 fn read_anew(status: &Value) -> String {
     let of =
         |name: &str| at(status, &format!("/backfill/second_read/{name}")).as_u64().unwrap_or(0);
@@ -101,10 +101,10 @@ fn read_anew(status: &Value) -> String {
     }
 }
 
-/// Suggests the command that resumes a switch, if its command may have died.
+/// Suggests the command that resumes a switch, if the command that made it may have died.
 fn left_half_way(status: &Value, phase: &str) -> String {
     let seconds = at(status, "/switching_seconds").as_i64();
-    // Workers apply the streams, but do not switch.
+    // Workers apply records, but they never continue a switch.
     let steps = at(status, "/next_steps").as_array().map_or(&[][..], Vec::as_slice);
     let commands = steps.iter().filter_map(|step| at(step, "/command").as_str());
     let mut commands = commands.filter(|command| !command.starts_with("weir migrate work "));
@@ -149,7 +149,7 @@ fn in_the_way(status: &Value, name: &str) -> String {
     line
 }
 
-/// Describes what an end has left undone.
+/// Describes what an end of the migration has left undone.
 fn unswept(status: &Value, phase: &str) -> &'static str {
     match phase {
         _ if at(status, "/still_followed") == &json!(true) => ", but functions still follow it",
@@ -161,7 +161,7 @@ fn unswept(status: &Value, phase: &str) -> &'static str {
     }
 }
 
-/// Describes how far the streams are.
+/// Describes the lag behind the streams.
 fn stream_line(status: &Value, name: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let converged = match at(status, "/stream/converged_percent").as_u64() {
@@ -175,7 +175,7 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // A stream without waiting records can lose none.
+    // Only a stream with waiting records can lose records.
     if of("waiting") > 0 {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
@@ -187,11 +187,11 @@ fn stream_line(status: &Value, name: &str) -> String {
     line
 }
 
-/// Describes a table whose oldest change waits for long.
+/// Describes a table whose oldest change has waited too long.
 fn late(status: &Value, name: &str, table: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
-    // Changes that a function has refused also wait.
+    // Changes that a function has refused also wait, so they do not show that no function follows.
     let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
     match (at(status, "/stream/followed").as_bool(), has_problems) {
         (Some(true), false) => {

@@ -22,14 +22,14 @@ use client::exit::Exit;
 /// A state, and its expected status.
 struct Case {
     state: State,
-    /// The suggested verbs.
+    /// The verbs that the status suggests.
     offers: &'static [&'static str],
     says: &'static str,
     never_says: &'static str,
     exit: Exit,
 }
 
-/// Returns a store with a plan that has a way back; one of two segments is read.
+/// Returns a store with a started migration that has a way back. One of its two segments is read.
 async fn begun() -> Served {
     let served = serve().await;
     let control = &served.context.control;
@@ -66,7 +66,8 @@ async fn check(cases: &[Case]) {
     }
 }
 
-/// Returns a time after the creation of every stream of a test, and one more than a day ago.
+/// Returns a time after the creation of every stream of a test, and another one more than a day
+/// earlier.
 async fn times() -> (i64, i64) {
     let now = serve().await.context.now().await + 30;
     (now, now - 25 * 3600 - 60)
@@ -76,7 +77,7 @@ fn state(phase: Phase) -> State {
     State { phase, ..State::new(NAME) }
 }
 
-/// Returns a state with a comparison that found so many differences.
+/// Returns a state whose last comparison found this many differences.
 fn compared(phase: Phase, at: i64, differences: u64) -> State {
     let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
     State { verified, ..state(phase) }
@@ -125,7 +126,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
             never_says: "forgotten",
             exit: Exit::Done,
         },
-        // Something has not come back.
+        // A change has not been copied back.
         Case {
             state: State { back_differences: Some(2), ..back(now) },
             offers: &["verify --repair move", "revert --with-differences move", "complete move"],
@@ -213,7 +214,7 @@ async fn offered_steps_fit_the_phase() {
             never_says: " left",
             exit: Exit::Differences,
         },
-        // A pause concerns the backfill, which is over.
+        // A pause only concerns the backfill, which is over.
         Case {
             state: paused(compared(Phase::Ready, now, 0)),
             offers: &["cutover move"],
@@ -246,7 +247,8 @@ async fn offered_steps_fit_the_phase() {
     .await;
 }
 
-/// Brings a migration to a phase, and returns its status with this limit for reading the streams.
+/// Moves a migration to a phase, and returns its status with this time limit for reading the
+/// streams.
 async fn looked(served: &Served, phase: &str, limit: Duration) -> Value {
     is_in(&served.context, Phase::from_name(phase).unwrap()).await;
     let mut watcher = Watcher::with_limit(limit);
@@ -290,10 +292,10 @@ async fn an_incomplete_read_of_the_streams_is_reported() {
         set_state(&served.context, |state| state.verified = verified).await;
         status::exit_of(&looked(&served, "ready", limit).await)
     };
-    // What was not read may block a cut-over.
+    // Something that was not read may block a cut-over.
     assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
     assert_eq!(exit(LONG).await, Exit::Done);
-    // And a way back.
+    // Something that was not read may block a revert too.
     for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
         let (now, _) = times().await;
         set_state(&served.context, |state| state.back_since = now).await;
@@ -321,8 +323,8 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
         (&json!("cats"), "weir migrate work move")
     );
     let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
-    // A function that replays records which others have applied notes that it follows, and is not
-    // behind.
+    // The function replays records that are already applied. It reports that it follows the stream,
+    // and is not behind.
     let follow = async |at: i64| {
         let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
         served.context.control.put(&FollowedTable { table, at }).await.unwrap();
@@ -331,7 +333,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
     };
     assert_eq!(follow(noted).await, (json!(true), Value::Null));
     assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
-    // A function notes that it follows, and that the stream is behind.
+    // The function reports that it follows the stream and that it is behind.
     let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
     served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
     let status = looked(&served, "tailing", LONG).await;
@@ -399,7 +401,7 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     let now = served.context.now().await;
     set_state(&served.context, |state| state.back_since = now).await;
 
-    // Whether it can go back is unknown.
+    // It is unknown whether the document can be assembled again.
     let status = looked(&served, "cut-over", Duration::ZERO).await;
     let unread = [&status["documents_unread_seconds"], &status["hopeless"]];
     assert_eq!(unread, [&json!(0), &Value::Null], "{status}");
@@ -411,7 +413,7 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
     assert_eq!(status::exit_of(&status), Exit::Differences);
     assert_eq!(status["problems"], json!({ "unassembled": 1 }));
-    // The operator corrects it.
+    // The operator corrects the part.
     put("PROFILE", "p").await.unwrap();
     let status = looked(&served, "cut-over", LONG).await;
     assert_eq!(status["hopeless"], Value::Null, "{status}");

@@ -1,5 +1,5 @@
-//! Reports what slows a migration down, from its workers' notes: the operator, a stream that is
-//! behind, or DynamoDB.
+//! Reports what slows a migration down: the operator, a function that is behind its stream, or
+//! DynamoDB. The facts are notes that workers write into the control table.
 
 use control::{Lag, SHARED, State, Throttled};
 use rules::migration::Phase;
@@ -21,7 +21,7 @@ pub(crate) async fn throttled(
     if state.is_paused() {
         return Ok(Some("paused by the operator".to_owned()));
     }
-    // Workers note times by the clock of responses, which may differ from a local store's clock.
+    // Workers take the time from responses, which may differ from the clock of a local store.
     let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
     if state.phase == Phase::Copying
         && let Some(behind) = behind(context, plan, now).await?
@@ -35,7 +35,7 @@ pub(crate) async fn throttled(
     Ok(rate.map(|rate| format!("{} per second, by the operator", counted(rate, "item", "items"))))
 }
 
-/// Returns why DynamoDB throttles requests on tables of a migration, as its workers noted.
+/// Returns why DynamoDB throttles requests on tables of a migration, from its workers' notes.
 async fn throttled_by_dynamodb(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     let notes: Vec<Throttled> = context.control.list(SHARED, &Throttled::name_of("")).await?;
     let concerns = |table: &str| {
@@ -45,7 +45,7 @@ async fn throttled_by_dynamodb(context: &Context, plan: &Plan, now: i64) -> Resu
                 tables.chain(plan.target_tables(direction)).any(|known| known == table)
             })
     };
-    // A batch of requests names no table.
+    // A note about a batch of requests has no table.
     let counts = |note: &Throttled| {
         (note.table.is_empty() || concerns(&note.table)) && is_fresh(note.at, now)
     };
@@ -53,12 +53,12 @@ async fn throttled_by_dynamodb(context: &Context, plan: &Plan, now: i64) -> Resu
     Ok(newest.map(|note| note.reason))
 }
 
-/// Returns true if a note of second `at` still counts.
+/// Returns true if a note of the second `at` is recent enough.
 fn is_fresh(at: u64, now: i64) -> bool {
     at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
 }
 
-/// Describes a stream that is so far behind that the backfill waits for it.
+/// Describes a function that is so far behind its stream that the backfill waits for it.
 async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     for table in plan.source_tables(Direction::Forward) {
         let Some(lag) = lag_of(context, table).await? else { continue };
@@ -73,8 +73,8 @@ async fn lag_of(context: &Context, table: &str) -> Result<Option<Lag>> {
     context.control.get(SHARED, &Lag::name_of(table)).await
 }
 
-/// Returns true if the function that follows a table has noted recently that its stream is behind;
-/// false if the note cannot be read.
+/// Returns true if the function that follows a table's stream has recently reported that it is
+/// behind; false if its note cannot be read.
 pub(crate) async fn is_noted_behind(context: &Context, table: &str, now: i64) -> bool {
     let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
     let lag = lag_of(context, table).await;

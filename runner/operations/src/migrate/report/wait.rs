@@ -1,6 +1,6 @@
-//! Waits until a migration reaches a phase, and reports its progress meanwhile.
+//! Waits until a migration reaches a phase, and reports its progress.
 //!
-//! The only change made here is from copying to tailing, after every segment was read.
+//! The only change made here is the move from `copying` to `tailing`, after every segment was read.
 
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,12 @@ use client::output::say;
 
 /// Interval at which a waiting verb reports progress.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
-/// Time without progress after which a waiting verb reports it: an unobstructed page of the
-/// backfill takes well below a second.
+/// Time without progress after which a waiting verb reports that. A page of the backfill normally
+/// takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
-/// Reports the progress of a migration whenever it changes, and once when it has not changed for
-/// long.
+/// Reports the progress of a migration whenever it changes, and once if it has not changed for a
+/// long time.
 struct Teller {
     said: String,
     moved: Instant,
@@ -40,7 +40,8 @@ impl Teller {
     }
 
     fn tell(&mut self, status: &Value) {
-        // The estimate of the remaining time changes always, which is not news.
+        // The estimate of the remaining time always changes, so a new estimate alone is not
+        // reported.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         interruption::reached(line(status));
         if progress != self.said {
@@ -66,7 +67,8 @@ impl Teller {
     }
 }
 
-/// Returns how to resume a start whose command seems to have died; `None` while it may still run.
+/// Returns how to resume a start whose command has probably died; `None` while the command may
+/// still run.
 fn of_preparing(status: &Value) -> Option<String> {
     let seconds = at(status, "/preparing_seconds").as_i64()?;
     let step = at(status, "/next_steps/0/command").as_str();
@@ -76,14 +78,14 @@ fn of_preparing(status: &Value) -> Option<String> {
     ))
 }
 
-/// Reports the backfill's progress, until the migration is in one of `phases`.
+/// Reports the backfill's progress until the migration is in one of `phases`.
 pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
     let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
     loop {
-        // Reading the streams would take time from the workers.
+        // The streams are not read here, because that would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
             teller.tell(&status);
-            // Marks that remain need workers.
+            // If marks remain, workers are still needed.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
             if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
@@ -94,7 +96,7 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// The phases of the way to the targets, and those of the way back, in order.
+/// The phases in order, first from the sources to the targets, then back.
 const THERE: [&str; 9] = [
     "preparing",
     "copying",
@@ -110,7 +112,7 @@ const BACK: [&str; 3] = ["reverting", "returning", "reverted"];
 /// Final phases.
 const ENDS: [&str; 3] = ["completed", "reverted", "aborted"];
 
-/// Returns true if the migration is in the wanted phase, or in a later one of the same way.
+/// Returns true if the migration is in the wanted phase, or in a later one of the same direction.
 fn is_reached(wanted: &str, now: &str) -> bool {
     let is_behind = |way: &[&str]| {
         let place = |phase: &str| way.iter().position(|known| *known == phase);
@@ -119,7 +121,7 @@ fn is_reached(wanted: &str, now: &str) -> bool {
     now == wanted || is_behind(&THERE) || is_behind(&BACK)
 }
 
-/// Waits for a phase or a later one.
+/// Waits until a migration is in a phase or a later one.
 pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
     if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
         return Err(fatal!(
@@ -155,7 +157,8 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             say(&format!("`{name}` is still {now} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
-        // The phase is one item and the status several, so the status is read less often.
+        // The phase is a single item, but the status needs several, so the status is read less
+        // often.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
                 teller.tell(&status);

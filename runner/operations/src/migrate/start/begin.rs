@@ -1,8 +1,9 @@
-//! Starts a migration: notes its moves, writes its plan, makes it active, and creates its tasks.
+//! Starts a migration: records the pairs of tables between which it moves items, writes its plan,
+//! makes it active, and creates its tasks.
 //!
-//! Each step is idempotent. If the store does not answer for a moment, all steps are repeated,
-//! unless another command has taken over. A migration that is partly started stays so until a
-//! command resumes it.
+//! Each step is idempotent. If a request fails for a moment, all steps are repeated, unless another
+//! command has taken over. A migration that is only partly started waits for a command that resumes
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,19 +23,19 @@ use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::switch::hold::new_holder;
 use client::output::say;
 
-/// How long a start is retried while the store answers only now and then.
+/// How long a start is retried if the store does not answer reliably.
 const BEGIN_LIMIT: Duration = Duration::from_secs(600);
 /// Pause before a retry.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// Which command may start a migration.
+/// Whether this command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
-    /// This one: no other command has started it.
+    /// This command may start the migration: no other command has started it.
     Ours,
-    /// It is started.
+    /// The migration is already started.
     Done,
-    /// Another command started or ended it.
+    /// Another command has started or ended the migration, so this one must not.
     Theirs,
 }
 
@@ -42,7 +43,7 @@ impl Beginning {
     fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
         match state.phase {
             Phase::None => Self::Ours,
-            // Another plan with the same name.
+            // A migration with the same name has another plan.
             _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::Theirs,
             Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Ours,
             Phase::Preparing => Self::Theirs,
@@ -52,7 +53,7 @@ impl Beginning {
     }
 }
 
-/// Starts a migration, and retries for a while if the store does not answer.
+/// Starts a migration. Retries for a while if the store does not answer.
 ///
 /// # Errors
 /// When it cannot be started, or another command is starting it.
@@ -96,14 +97,15 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
     }
 }
 
-/// Notes the plan's moves, writes it, makes the migration active, and then creates the tasks of the
-/// backfill. Another command may repeat each step, after this process has died or concurrently; the
-/// steps of the earlier one then have no effect.
+/// Records the plan's pairs of tables, writes the plan, makes the migration active, and creates the
+/// tasks of the backfill. Another command may repeat these steps concurrently, or after this
+/// process has died. The steps of the earlier command then have no effect.
 async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The last command wins: one must not move the fence while another creates tasks.
+    // The last command takes over. Two at a time are not safe: one could move the fence while the
+    // other creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
@@ -141,8 +143,8 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
     context.make(name, Guard::held(&holder), &Move::Copy).await.map(drop)
 }
 
-/// Returns the fence of a starting migration. A fence that an interrupted start has set must not be
-/// moved: later records may have been applied, and they take precedence over a backfill.
+/// Returns the fence of a starting migration. The fence of an interrupted start must not be moved,
+/// because later records may have been applied, and they take precedence over a backfill.
 async fn fence(
     context: &Context,
     name: &str,
@@ -159,16 +161,16 @@ async fn fence(
         let fence = Fence { direction, fingerprint, expect, after };
         return activate(context, name, fence).await;
     };
-    // It is active by now, but since when is unknown.
+    // The migration is already active, but it is unknown since when.
     let from = known.since.max(context.now().await);
     wait_for(context, name, from + after.seconds(context).await).await?;
     RecordTime::open(context).await?.pass(from).await?;
     Ok(known.since)
 }
 
-/// Returns the number of items of each source, from `DescribeTable`, which on AWS is some hours
-/// old. Progress is computed from these counts until the end, so that it never goes back; it also
-/// works without them.
+/// Returns the number of items of each source from `DescribeTable`, which on AWS is some hours old.
+/// The counts are kept until the end, so that the shown progress never goes back. Missing counts
+/// are allowed.
 async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
     let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
     let sources = plan.source_tables(Direction::Forward).into_iter();

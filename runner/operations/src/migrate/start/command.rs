@@ -91,7 +91,7 @@ struct Workers {
 }
 
 impl Workers {
-    /// Returns the names of the options that differ from their defaults.
+    /// Returns the names of the options with a value that is not the default.
     fn given(&self) -> Vec<&'static str> {
         let options = [
             ("--directory", self.directory.as_path() != Path::new(DIRECTORY)),
@@ -102,7 +102,7 @@ impl Workers {
     }
 }
 
-/// Starts a migration, or reports that it was started before.
+/// Starts a migration, or reports that it is already started.
 pub(crate) async fn run(
     context: &Context,
     arguments: &StartArguments,
@@ -157,12 +157,13 @@ pub(crate) async fn run(
     if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
     }
-    // Local workers run before the first change has to be applied.
+    // Local workers start first, because they have to apply changes as soon as the migration is
+    // active.
     let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
     if !is_begun {
         says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = begin::begin(context, plan, arguments.rate).await {
-            // Another migration that started at the same time was first.
+            // Another migration that conflicts has started at the same time and was faster.
             return Err(match neighbours::in_the_way(context, plan).await? {
                 Some(why) => refused!("refused: {why}"),
                 None => problem,
@@ -184,7 +185,7 @@ async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> R
     })
 }
 
-/// Reports targets that are not empty; returns whether there is one.
+/// Reports targets that are not empty. Returns whether there is such a target.
 async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool> {
     let client = &context.control.client;
     let found = tables::describe(client, plan).await?;
@@ -210,7 +211,7 @@ fn purpose(plan: &Plan) -> String {
     }
 }
 
-/// Checks that a plan can transform some item.
+/// Checks that a plan can transform at least one sampled item.
 ///
 /// # Errors
 /// Why it can transform no sampled item, or that a table cannot be read.
@@ -224,8 +225,8 @@ async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration
     }
 }
 
-/// Warns of streams that the running system sends to no migration function. For another store this
-/// is unknown; `status` reports changes that are not applied.
+/// Warns of streams that the running system does not send to the migration function. For another
+/// store this is unknown, but `status` reports changes that are not applied.
 fn warn_of_unfollowed(context: &Context, plan: &Plan) {
     let Look::Running(running) = Look::here() else { return };
     if running.dynamodb != context.endpoint {
@@ -266,7 +267,7 @@ async fn local(
         return Ok(None);
     }
     let binary = "migration".to_owned();
-    // Without its source, the binary next to `weir` is used.
+    // Without the source code of the function, the binary next to `weir` is used.
     if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
         say("building the function `migration`; the first build takes some minutes");
     }
@@ -284,7 +285,7 @@ async fn local(
     Ok(Some(start.start(options).await?))
 }
 
-/// Waits while there are local workers and work for them.
+/// Waits as long as the local workers run and the migration needs them.
 async fn attend(
     context: &Context,
     name: &str,
@@ -323,8 +324,9 @@ async fn attend(
     ended.map(|()| Exit::Done)
 }
 
-/// Waits until a stream is no longer read, and returns the reason. Trimmed task records are written
-/// again before their shard resumes, so that after a crash in between the gap is found again.
+/// Waits until a stream is no longer read, and returns the reason. If records of tasks were
+/// trimmed, the tasks are written again before the shard resumes. A crash in between is safe,
+/// because the gap is then found again.
 async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
     let mut patience = Patience::new(UNSEEN_MAX);
     loop {
@@ -347,7 +349,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
     }
 }
 
-/// Returns whether a plan is to be started, or was.
+/// Returns whether the plan has to be started, or is started already.
 async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
     let state = context.control.state(&plan.migration).await?;
     let answer = answer(&plan.migration, plan.kind, Verb::Start, state.phase);

@@ -1,8 +1,8 @@
 //! The fence of a migration: the second up to which stream records have no effect, because a
 //! backfill reads their writes.
 //!
-//! The order matters. The migration becomes active first, so that every later change comes through
-//! the stream; the backfill begins in a later second than the fence.
+//! The order matters. The migration becomes active first, so that functions apply every later
+//! change from the stream. The backfill begins after the second of the fence.
 
 use std::time::{Duration, Instant};
 
@@ -14,33 +14,34 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
-/// Maximum attempts to become active before the fence: one is enough if a write takes milliseconds,
-/// and each retry allows more time.
+/// Maximum attempts to become active before the second of the fence. One is enough if a write takes
+/// milliseconds. Each retry sets the fence further ahead.
 const FENCES_MAX: u32 = 5;
-/// Timeout of a fence, which is at most some seconds ahead.
+/// Timeout of the wait for a fence, which is at most some seconds ahead.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
-/// Maximum lead of a fence in seconds: with its margin it must pass within the limit.
+/// Maximum lead of a fence in seconds. With the margin after it, the fence must pass within the
+/// timeout.
 const LEAD_SECONDS_MAX: i64 = 20;
 const FENCE_LOOK: Duration = Duration::from_millis(50);
-/// Seconds between the fence and the backfill, for one clock and for several. A record has the
-/// second of the machine that made it, and the backfill must not have read a write whose record
-/// counts. A local store of one process has one clock; DynamoDB's machines, and a store of several,
-/// differ by far less than this.
+/// Seconds between the fence and the backfill, for one clock and for several. A record has the time
+/// of the machine that made it. The backfill must not read a write whose record counts as later
+/// than the fence. A local store of one process has one clock. The clocks of DynamoDB's machines,
+/// and of a store of several processes, differ by far less than this.
 const AFTER_FENCE: [i64; 2] = [1, 5];
-/// The same for writers that continue after the fence and are blocked meanwhile.
+/// The same margin for writers that are blocked until the fence has passed.
 const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
-/// What waits for a fence.
+/// The action that begins after a fence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
     /// A read of tables, while writers continue.
     Read,
-    /// Writers, which are blocked until then.
+    /// Writers, which are blocked until the fence has passed.
     Writers,
 }
 
 impl After {
-    /// Returns the seconds of store time that have to pass first.
+    /// Returns the seconds of store time that have to pass after the fence.
     pub(crate) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
             Self::Read => AFTER_FENCE,
@@ -53,13 +54,13 @@ impl After {
     }
 }
 
-/// How a migration becomes active.
+/// The conditions under which a migration becomes active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence<'f> {
     /// The direction.
     pub(crate) direction: Direction,
     pub(crate) fingerprint: &'f str,
-    /// The expected state.
+    /// The state that the migration must have.
     pub(crate) expect: Expect<'f>,
     pub(crate) after: After,
 }
@@ -90,9 +91,9 @@ pub(crate) async fn activate(
         context.control.set_active(name, expect, active).await?;
         let took = context.now().await - begun;
         if took > lead {
-            // It may have become active after its fence. Effects that are applied before the next
-            // fence take precedence over a backfill, so that fence has to be in time; if it is not,
-            // a comparison finds the differences.
+            // The migration may have become active only after its fence. Effects that are applied
+            // before the next fence take precedence over a backfill, so the next fence has to be in
+            // time. If it is not, a comparison finds the differences.
             lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
             continue;
         }
@@ -112,7 +113,7 @@ pub(crate) async fn activate(
     ))
 }
 
-/// Waits until a second of the store's time has passed.
+/// Waits until the store's time is later than a second.
 pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < FENCE_LIMIT {

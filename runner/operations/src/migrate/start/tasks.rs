@@ -1,5 +1,5 @@
-//! The tasks of a run: one for each segment of a table. Each is an entry of the control table,
-//! whose stream record invokes a worker.
+//! Creates the tasks of a run, one for each segment of a table. A task is an entry of the control
+//! table; its stream record invokes a worker.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,24 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::contention::Attempts;
 
-/// Number of tasks per transaction, which may have a hundred parts.
+/// Number of tasks per transaction. A transaction may have a hundred items.
 const AT_ONCE: usize = 50;
 
 /// A run of tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    /// Its number; 0 is the backfill.
+    /// The run's number. Run 0 is the backfill.
     pub(crate) number: u64,
     /// The kind of work.
     pub(crate) work: Work,
-    /// Whether differences are repaired.
+    /// Whether the workers repair differences.
     pub(crate) repairs: bool,
     /// The direction of the migration.
     pub(crate) direction: Direction,
 }
 
-/// Begins a run of tasks and returns its number. `notes` changes the state in the same write.
+/// Begins a run of tasks and returns its number. `notes` changes the migration's state in the same
+/// write.
 ///
 /// # Errors
 /// When the state is not the expected one, or the control table cannot be written.
@@ -45,9 +46,9 @@ pub(crate) async fn begin_run(
     Ok(context.control.change_state(name, expect, begin).await?.run)
 }
 
-/// Creates the tasks of a run for one table, one for each segment; existing ones are left. Each
-/// transaction also checks the state, so a command that moves the migration on and then reads the
-/// open tasks sees all of them.
+/// Creates the tasks of a run for one table, one for each segment. Existing tasks are left
+/// unchanged. Each transaction also checks the state. Therefore a command that changes the state
+/// and then reads the open tasks sees all tasks.
 ///
 /// # Errors
 /// When the state is not the expected one, or the control table cannot be read or written.
@@ -62,7 +63,8 @@ pub(crate) async fn make_tasks(
     let (control, name) = (&context.control, plan.migration.as_str());
     let prefix = format!("{}{}#{table}#", Task::prefix_of(run.number), run.work.as_str());
     let mut attempts = Attempts::first();
-    // Each created group leaves fewer, and attempts without effect are counted, so the loop ends.
+    // The loop ends, because each created group leaves fewer tasks, and attempts without effect are
+    // limited.
     loop {
         let known: Vec<Task> = control.list(name, &prefix).await?;
         let known: BTreeSet<u32> = known.iter().map(|task| task.segment).collect();
@@ -81,9 +83,9 @@ pub(crate) async fn make_tasks(
     }
 }
 
-/// Returns the run of some work on a table that another command can resume: the last run of the
-/// migration, or an earlier one that is complete. `None` if the work has to begin. The resuming
-/// command creates missing tasks.
+/// Returns the run of this work on a table that can be resumed: the migration's last run, or an
+/// earlier one that is complete. Returns `None` if the work has to begin. The caller has to create
+/// the missing tasks of the run.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -104,14 +106,15 @@ pub(crate) async fn resumable_run(
     Ok(newest_resumable(&tasks, last, plan.segments))
 }
 
-/// Does the same among tasks of the same work, for runs with this number of segments.
+/// Returns the newest run that can be resumed among tasks of the same work; only runs with this
+/// number of segments count.
 fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
     let runs: BTreeSet<u64> = tasks.iter().map(|task| task.run).collect();
     let is_resumable = |run: &u64| {
         let of_run = || tasks.iter().filter(|task| task.run == *run);
         let is_ended =
             of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
-        // Tasks that were ended without their work are done again.
+        // If a task was ended without its work, the work is done again in a new run.
         *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
     };
     runs.into_iter().rev().find(is_resumable)
@@ -135,7 +138,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::migrate::switch::switching_tests::{NAME, plan};
 
-    /// Returns an open task of a run.
+    /// Returns an open task of the run `number`.
     pub(crate) fn task(number: u64, work: Work) -> Task {
         let run = Run { number, work, repairs: false, direction: Direction::Forward };
         Task { revision: 1, ..open(&plan(), "f", run, "cats", 0) }
@@ -157,7 +160,7 @@ pub(crate) mod tests {
             (4, vec![(3, done), (3, done)], Some(3)),
             (4, vec![(3, given_up), (3, done)], None),
             (4, vec![(2, done), (2, done), (3, given_up), (3, done)], Some(2)),
-            // The backfill is not a sweep.
+            // The tasks are those of the backfill, not of a sweep.
             (0, vec![(0, done), (0, done)], None),
         ] {
             let entries: Vec<_> = tasks.iter().map(|(run, (d, s))| task(*run, *d, *s)).collect();

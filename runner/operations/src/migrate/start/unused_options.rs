@@ -1,22 +1,21 @@
-//! Options of `weir migrate start` that have no effect on the migration at hand: they are reported before
-//! anything is begun.
+//! Reports options of `weir migrate start` that have no effect on the migration, before the start.
 
-/// What is known of a start when its options are checked.
+/// The facts about a start on which the check depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'g> {
     /// The migration.
     pub(super) name: &'g str,
-    /// Whether it was begun before.
+    /// Whether the migration was started before.
     pub(super) is_begun: bool,
-    /// `--rate`; 0 for none.
+    /// The value of `--rate`; 0 for no limit.
     pub(super) rate: u64,
-    /// `--local-workers`.
+    /// The value of `--local-workers`.
     pub(super) local_workers: usize,
-    /// The options for local workers that are not as they are by default.
+    /// The names of local workers' options that differ from their defaults.
     pub(super) of_workers: &'g [&'static str],
 }
 
-/// Returns a line for each of them.
+/// Returns a line for each option without effect.
 pub(super) fn lines(given: Given<'_>) -> Vec<String> {
     let Given { name, is_begun, rate, local_workers, of_workers } = given;
     let of_rate = (is_begun && rate != 0).then(|| {

@@ -1,7 +1,7 @@
-//! Reports whether workers make progress with the segments of a migration, and notifies them of
-//! segments again.
+//! Reports whether workers make progress with the segments of a migration, and notifies workers of
+//! open segments again.
 //!
-//! No work is done here; a worker's notes on a segment are in its task.
+//! A segment's task contains what its worker has recorded.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use crate::migrate::report::progress::Progress;
 use client::contention::Attempts;
 use client::output::counted;
 
-/// Describes segments that are not done in time, with advice.
+/// Describes segments that failed or were set aside, with advice.
 pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     let (taken, tasks) = (progress.taken, progress.tasks);
     match &progress.failing {
@@ -31,7 +31,7 @@ pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     }
 }
 
-/// Does the same for the backfill of a status.
+/// Returns the same description for the backfill in a status.
 pub(crate) fn advice_of(status: &Value) -> String {
     let name = at(status, "/migration").as_str().unwrap_or_default();
     if let Some(line) = line_of(status) {
@@ -63,14 +63,14 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     }
 }
 
-/// Returns true if the rate limit applies: to a backfill, or that of a way back in place.
-/// Comparisons and ends run at full speed.
+/// Returns true if the rate limit applies, which is so for a backfill and for the way back of a
+/// change in place. Comparisons and ends run at full speed.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// Returns the failing segments for a status; null if there are none. Only those of the backfill
-/// and of the last run count, and after the end only those that remove marks.
+/// Returns the failing segments for a status; null if there are none. Only segments of the backfill
+/// and of the last run count; after the end, only those whose marks are removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     let is_over = state.phase.has_ended() && !state.unswept;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
@@ -81,9 +81,9 @@ pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     }
 }
 
-/// Writes each open task again, whose record invokes a worker. Duplicate work is harmless: it is
-/// idempotent, and only one revision is written. A worker that died has left its task leased,
-/// perhaps without another record; a task that was set aside has none.
+/// Writes each open task again, because its new record invokes a worker. This is necessary after a
+/// worker died and left its lease, and for a task that was set aside. Duplicate work is harmless:
+/// the work is idempotent, and only one revision of a task is written.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -91,7 +91,7 @@ pub(crate) async fn wake(context: &Context, name: &str) -> Result<()> {
     wake_those(context, name, |_| true).await
 }
 
-/// Does the same for tasks that were set aside only: new workers may be able to do them.
+/// Writes each task that was set aside again, because new workers may succeed.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -102,8 +102,9 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run while its task says that a worker may be at
-        // it. If that worker has died, the task needs a new record.
+        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
+        // the task is not released while a worker may still have it; after that, the worker has
+        // probably died.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
         !task.done && !is_waited_for && is_meant(task)
     };
@@ -113,8 +114,9 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
     Ok(())
 }
 
-/// Writes a task again, if it needs a record. A worker may have it: if the worker returned it,
-/// there is a record already; if it set the task aside or renewed its lease, there is none.
+/// Writes a task again, unless it has a new record already. A worker may change the task at the
+/// same time. If the worker returns the task, that write makes a record that invokes a worker. If
+/// it renews its lease or sets the task aside, the task still needs one.
 async fn wake_one(
     context: &Context,
     mut task: Task,
@@ -139,7 +141,7 @@ async fn wake_one(
     Ok(())
 }
 
-/// Returns the time of leases, in milliseconds since 1970.
+/// Returns the current time of the clock that leases use, in milliseconds since 1970.
 pub(crate) fn lease_clock_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
@@ -227,7 +229,7 @@ mod tests {
                 true
             };
             control.change(open.clone(), take).await.unwrap();
-            // Just before the first record is written, its worker writes.
+            // A worker writes the task just before it is written again here.
             let (of_worker, is_first) = (control.clone(), AtomicBool::new(true));
             let (name, absent) = (open.name(), open.clone());
             let script = move |operation: &str, body: &str| {

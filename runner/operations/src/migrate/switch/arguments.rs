@@ -23,7 +23,7 @@ pub(crate) struct SwitchArguments {
 }
 
 impl SwitchArguments {
-    /// Runs the hook after a verb, except after a dry run.
+    /// Runs a verb with the hooks before and after it. A dry run has no hooks.
     pub(crate) async fn with_hooks(
         &self,
         context: &Context,

@@ -1,8 +1,8 @@
-//! Removes the marks of an aborted backfill by touching: each segment is read again from its
-//! beginning. A segment that was done may have marks too, for example after a writer put back an
-//! item that it had read with its mark.
+//! Removes the marks that an aborted backfill has left in source items: workers read each segment
+//! again and remove them.
 //!
-//! Workers remove the marks; the state tells them that nothing is touched any more.
+//! A complete segment has to be read again too. For example, a writer may have put back an item
+//! that it had read together with its mark.
 
 use control::{Task, Work};
 
@@ -10,12 +10,12 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use crate::migrate::start::workers::lease_clock_ms;
 
-/// Restarts the backfill's tasks, if they were not restarted yet, to remove marks; each write is a
-/// record, which invokes a worker. Returns whether there were any; then `tasks` is outdated.
-/// Idempotent, also with concurrent callers.
+/// Restarts the backfill's tasks to remove marks, unless they were restarted before. Each restarted
+/// task makes a record, which invokes a worker. Returns whether a task was restarted; the caller's
+/// `tasks` are then outdated. The call is idempotent, also with concurrent callers.
 ///
-/// A task that a worker may have is left until it is free: that worker still sets marks, and would
-/// do so after the segment is read again.
+/// A task with a lease is not restarted yet. Its worker still sets marks, and might do so after the
+/// second read of the segment.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -64,14 +64,15 @@ mod tests {
             }
         };
         let is_unswept = async || advance(context, NAME).await.unwrap().0.unswept;
-        // The backfill's report: percents, segments that are read, and those that are read again.
+        // Returns the backfill's report: percentage, segments that are read, and segments that are
+        // being read again.
         let told = async || {
             let status = status::describe(context, NAME, None).await.unwrap();
             let of = |place: &str| status.pointer(place).unwrap().as_u64();
             let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
             (backfill.map(Option::unwrap), status["backfill"]["second_read"].clone())
         };
-        // One segment is done, which may have marks too.
+        // One segment is complete; it may have marks too.
         work(1).await;
         let before = told().await;
         assert_eq!(before, ([50, 1, 7], Value::Null));
@@ -109,7 +110,7 @@ mod tests {
             control.change(task().await, leased).await.unwrap();
         };
         let now = lease_clock_ms();
-        // Its lease has expired, but its invocation may still run.
+        // The lease has expired, but the worker's invocation may still run.
         lease(now.saturating_sub(1_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
         assert!(task().await.owner.is_some(), "taken out of its hands");

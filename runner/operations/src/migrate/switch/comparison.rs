@@ -1,5 +1,5 @@
-//! Finds running comparisons, for which a switch has to wait: their repairs must not meet writes
-//! after the switch.
+//! Finds running comparisons. A switch has to wait for them, because their repairs must not
+//! overwrite writes that clients make after the switch.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::migrate::switch::differences::in_the_way_of_an_end;
 use client::output::counted;
 
 /// Returns the number of open segments of comparisons for which a switch waits. A repair of the
-/// side that clients have left permanently is never made, so it does not count. Of earlier runs
-/// only a segment that a worker may have counts: it may be repairing, and a worker that takes
-/// another segment of them ends it at once.
+/// side that clients have left permanently never runs, so it does not count. In earlier runs, only
+/// a segment with a lease counts, because its worker may be repairing. A worker that takes any
+/// other segment of an earlier run ends it without work.
 fn open(tasks: &[Task], phase: Phase, last_run: u64) -> usize {
     tasks.iter().filter(|task| is_open(task, phase, last_run)).count()
 }
@@ -28,10 +28,9 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
         && (task.run >= last_run || (task.repairs && task.owner.is_some()))
 }
 
-/// Returns the last comparison and when it began, if it can be resumed: it has found nothing so
-/// far, and streams still have all writes since it began. Its findings may be outdated, so
-/// otherwise a comparison starts again. `tasks` are those of the migration, `now` is the store's
-/// time.
+/// Returns the last comparison and when it began, if it can be resumed. That requires that it has
+/// found no difference so far, because a finding may be outdated, and that streams still have all
+/// writes since it began. `tasks` are those of the migration, and `now` is the store's time.
 pub(crate) fn resumable(
     state: &State,
     tasks: &[Task],
@@ -51,8 +50,8 @@ pub(crate) fn resumable(
     is_clean.then_some((run, began))
 }
 
-/// Returns the progress of comparisons with open segments, in the phases that have some; `None` if
-/// all are done.
+/// Returns the progress of comparisons with open segments; `None` if there are none, or the phase
+/// has no comparison.
 pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     if !matches!(state.phase, Phase::Tailing | Phase::Ready | Phase::CutOver) {
         return None;
@@ -63,8 +62,8 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     (!runs.is_empty()).then(|| Progress::of(of_runs))
 }
 
-/// Checks that no comparison is running, which may repair, and that the result of the last one is
-/// known, unless differences are accepted.
+/// Checks that no comparison is running, because it may repair, and that the result of the last one
+/// is known. If differences are accepted, the result need not be known.
 ///
 /// # Errors
 /// Names the comparison, or says that the control table cannot be read.

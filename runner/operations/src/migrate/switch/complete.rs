@@ -1,5 +1,6 @@
-//! `weir migrate complete`: closes the way back, and removes marks and tombstones: from the targets
-//! after a cut-over, from the sources after a revert; from touched sources in both cases.
+//! `weir migrate complete`: closes the way back, and removes marks and tombstones. After a cut-over
+//! they are in the targets, after a revert in the sources. Sources that were touched have marks in
+//! both cases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,7 +50,8 @@ pub(crate) async fn complete(
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
             if !arguments.dry_run {
-                // A command of an older version may have died before it did that.
+                // A command of an older version may have died before it stopped the functions that
+                // follow the migration.
                 let expect = Expect::phases(&[Phase::Completed]);
                 context.control.set_active(name, expect, None).await?;
             }
@@ -85,7 +87,7 @@ pub(crate) async fn complete(
     }
 }
 
-/// Turns an end that failed into success if a concurrent command has completed it meanwhile.
+/// Turns a failed end into success if a concurrent command has completed the migration.
 async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Result<Exit> {
     if ended == Ok(Exit::Done) {
         return ended;
@@ -99,7 +101,7 @@ async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Re
     Ok(Exit::Done)
 }
 
-/// Removes the marks from the targets of a migration whose items were moved.
+/// Removes the marks from the targets of a migration that moved items between tables.
 async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duration) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Close).await?;
@@ -134,8 +136,8 @@ pub(crate) async fn clean(
     Ok(Exit::Done)
 }
 
-/// Removes the tombstones and marks of a direction from their tables; returns the number of
-/// tombstones, or `None` if time ran out.
+/// Removes the tombstones and marks that a direction has left in its tables. Returns the number of
+/// tombstones, or `None` if the time limit was reached.
 async fn take_off(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -147,20 +149,20 @@ async fn take_off(
         return Ok(None);
     };
     let there = tables::describe(&context.control.client, plan).await?;
-    // A deleted table has no marks: after a switch without a way back, the sources are no longer
-    // needed.
+    // A table that no longer exists has no marks. After a switch without a way back, the operator
+    // may delete the sources.
     for table in marked(plan, way).into_iter().filter(|table| there.contains_key(*table)) {
         if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(None);
         }
     }
-    // Tombstones of an earlier aborted run were noted only now.
+    // Some tombstones of an earlier aborted run are recorded only now, so they are swept again.
     let late = sweep::sweep(context, name, limit).await?;
     Ok(late.map(|late| swept + late))
 }
 
-/// Returns the tables whose items a direction may have marked: those that it wrote to, and those
-/// whose items were touched.
+/// Returns the tables whose items a direction may have marked: those that it wrote, and those whose
+/// items it touched.
 fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let mut tables = match way {
         Direction::Forward => plan.target_tables(Direction::Forward),
@@ -172,7 +174,8 @@ fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     tables
 }
 
-/// Removes the marks of a direction from a table; returns whether that was complete in time.
+/// Removes the marks of a direction from a table. Returns whether that was complete within the time
+/// limit.
 async fn unmark(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -182,7 +185,8 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // Nothing sets marks any more, so finished tasks stay finished and open ones resume.
+    // No process sets marks any more, so finished tasks need no repetition, and open ones can be
+    // resumed.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {
             workers::wake(context, name).await?;
@@ -219,14 +223,15 @@ mod tests {
         }
     }
 
-    /// Goal: of two concurrent commands that complete a migration, the slower one finds it
-    /// completed at every step, and both show a receipt.
+    /// Goal: two concurrent commands complete a migration. The slower one may find it completed at
+    /// any step, and both show a receipt.
     #[tokio::test]
     async fn the_slower_of_two_completions_finds_it_completed() {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
-        // Just before the write that has this, the other command ends or aborts the migration.
+        // Just before the write that contains this text, the other command ends or aborts the
+        // migration.
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
@@ -286,7 +291,7 @@ mod tests {
         };
         control.change(State::new(NAME), completing).await.unwrap();
         let (fingerprint, plan) = (fingerprint.as_str(), &plan);
-        // Whether it was done, and the last run.
+        // Returns whether the sweep of a table is complete, and the migration's last run.
         let swept = async |table: &str| {
             let of = (plan, fingerprint, Direction::Forward);
             let expect = Expect::phases(&[Phase::Completing]);
@@ -305,7 +310,7 @@ mod tests {
         assert_eq!(swept("pets").await, (false, 1));
         work(1, false).await;
         assert_eq!(swept("pets").await, (true, 1));
-        // One table's finished work stays finished while another one is swept.
+        // The finished sweep of one table stays finished while the other table is swept.
         assert_eq!(swept("cats").await, (false, 2));
         assert_eq!(swept("pets").await, (true, 2));
         // Tasks that were ended without their work are created again.

@@ -98,7 +98,8 @@ pub(crate) async fn cutover(
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
 }
 
-/// Returns why the last comparison no longer covers earlier writes; `None` if it does.
+/// Returns why the last comparison is too old to cover all earlier writes; `None` if it covers
+/// them.
 async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {

@@ -2,7 +2,7 @@
 
 use crate::migrate::report::progress::Progress;
 
-/// The workers' counters of differences.
+/// The counters of a comparison's tasks that count differences.
 pub(crate) const DIFFERENCES: [&str; 6] =
     ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
 /// Returns how many differences a comparison found.
@@ -10,14 +10,14 @@ pub(crate) fn differences(found: &Progress) -> u64 {
     DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
 }
 
-/// Returns the differences that block an end in place; the way back is closed, so it does not
-/// matter here.
+/// Returns the number of differences that block an end in place. Differences of the way back do not
+/// count, because the way back is closed.
 pub(crate) fn in_the_way_of_an_end(found: &Progress) -> u64 {
     differences(found).saturating_sub(found.count("not_invertible"))
 }
 
-/// Returns the differences that no repair helps: items that cannot be transformed in either
-/// direction.
+/// Returns the number of differences that a repair cannot remove: items that cannot be transformed
+/// in one of the directions.
 pub(crate) fn not_repaired(found: &Progress) -> u64 {
     found.count("refused") + found.count("not_invertible")
 }

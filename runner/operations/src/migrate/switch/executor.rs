@@ -27,23 +27,23 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{say, show};
 
-/// How long a step may go without an answer once a switch is committed: writers are blocked until
-/// the last one is done, whatever the timeout of the decision.
+/// Time for which a step may go without a response once a switch is committed. `--timeout` does not
+/// apply to these steps, because writers are blocked until the last one is complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the operator asked for, and the results of earlier checks.
+/// The operator's request, and the results of earlier checks.
 pub(crate) struct Asked {
-    /// Why the facts on which the switch relies are too old, if they are.
+    /// The reason why the facts for the switch are too old, if they are.
     pub(crate) stale: Option<String>,
-    /// Whether the followers of the targets' streams are checked.
+    /// Whether to check that functions follow the targets' streams.
     pub(crate) asks_followers: bool,
     /// Whether differences are accepted.
     pub(crate) may_differ: bool,
-    /// How long writers may be blocked.
+    /// Time for which writers may be blocked.
     pub(crate) limit: Duration,
 }
 
-/// A running switch.
+/// A switch in progress.
 pub(crate) struct Executor<'c> {
     context: &'c Context,
     name: &'c str,
@@ -56,20 +56,20 @@ pub(crate) struct Executor<'c> {
     back: Option<Migration>,
     drain: Option<Drain>,
     hold: Option<Hold<'c>>,
-    /// How long streams must be silent.
+    /// Time for which streams must have no new record.
     settle: Duration,
-    /// How long a fence may take while writers are blocked.
+    /// Additional time that a fence may take while writers are blocked.
     fence: Duration,
-    /// The time limit from the claim to the commit, and its end.
+    /// The time limit from the claim to the commit, and the moment at which it ends.
     most: Duration,
     deadline: Instant,
-    /// When writers were blocked.
+    /// The moment at which writers were blocked.
     blocked: Option<Instant>,
     shards: Option<usize>,
     back_since: Option<i64>,
     epoch: u64,
     was_open: bool,
-    /// Why a step failed.
+    /// The failure of a step.
     failure: Option<Failure>,
 }
 
@@ -129,7 +129,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Performs a step; before the commit, within the time limit.
+    /// Performs a step. Before the commit, the step is bound by the time limit.
     async fn ended(&mut self, step: Step) -> Result<Outcome> {
         if step == Step::Clean {
             return or_interrupted(self.perform(step)).await;
@@ -196,7 +196,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Opens the drain of the streams before the switch.
+    /// Creates the drain proof of the streams for the switch.
     async fn make_drain(&mut self) -> Result<&mut Drain> {
         let direction = self.switch.direction();
         let known = match self.drain.take() {
@@ -213,7 +213,7 @@ impl<'c> Executor<'c> {
         Ok(self.drain.insert(known))
     }
 
-    /// Checks that every document fits into its own table again; reports those that do not.
+    /// Checks that every document can be assembled into one item again. Reports those that cannot.
     async fn check_documents(&mut self) -> Result<Outcome> {
         let migration = match self.back.take() {
             Some(known) => known,
@@ -250,12 +250,14 @@ impl<'c> Executor<'c> {
         self.hold.as_ref().ok_or_else(|| fatal!("`{}` is not held", self.name))
     }
 
-    /// Repeats the checks whose facts may have changed; from here on they cannot.
+    /// Repeats the checks whose result may have changed before the claim. After the claim, the
+    /// result cannot change.
     async fn check_again(&mut self) -> Result<Outcome> {
         if let Some(why) = self.asked.stale.clone() {
             return Err(Failure::Refused(why));
         }
-        // A command that is taken over had passed the checks if it has blocked writers.
+        // If an earlier command has blocked writers, it had passed the checks, so a command that
+        // takes over need not repeat them.
         let is_back = self.switch == Switch::REVERT;
         let may_differ = self.asked.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
@@ -280,13 +282,13 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Makes functions follow the reverse direction, if there is one. From here on, writes to the
-    /// targets flow back.
+    /// Makes functions follow the reverse direction, if there is one. From then on, writes to the
+    /// targets are copied back.
     async fn turn(&mut self) -> Result<Outcome> {
         let (context, expect) = (self.context, self.held()?.expect());
         let has_way_back = self.switch == Switch::CUTOVER && !self.plan.inverse.is_empty();
         let back_since = if self.switch == Switch::CUTOVER && self.plan.kind.is_in_place() {
-            // Late writers to the sources are followed until the migration is completed.
+            // Late writes to the sources still have to be applied until the migration is completed.
             Some(self.state.since)
         } else if has_way_back {
             let (direction, after) = (Direction::Reverse, After::Writers);
@@ -343,7 +345,8 @@ impl<'c> Executor<'c> {
         let finish = Move::Finish { switch, shards: self.shards, epoch: self.epoch };
         let (why, now) = (finish.why(), context.now().await);
         context.make(name, Guard::default(), &finish).await?;
-        // An earlier command opened the route and died, so its time is unknown.
+        // If an earlier command opened the route and died, the time for which writers were blocked
+        // is unknown.
         let held = if self.was_open { String::new() } else { held_up(own, held_at, now) };
         let is = if switch == Switch::CUTOVER { "cut over" } else { "reverted" };
         show(&format!("{name} is {is}: {why}{held}\n"));
@@ -353,7 +356,7 @@ impl<'c> Executor<'c> {
         Ok(Outcome::Done)
     }
 
-    /// Keeps the reason of a failed step, with that of the previous one.
+    /// Adds the failure of a step to those of earlier steps.
     fn note(&mut self, failure: Failure) {
         self.failure = Some(match self.failure.take() {
             Some(first) => first.with(|text| format!("{text}; {failure}")),
@@ -361,7 +364,7 @@ impl<'c> Executor<'c> {
         });
     }
 
-    /// Returns how the command ends, as text and exit code.
+    /// Returns the command's result as text and exit code.
     fn told(self, end: End) -> Result<Exit> {
         let (verb, name) = (self.switch.verb(), self.name);
         let side = self.switch.from_side().as_str();
@@ -394,8 +397,8 @@ impl<'c> Executor<'c> {
     }
 }
 
-/// Returns how much longer the fence of a way back may take because of coarse record times, while
-/// writers are blocked. Announces it, because `--timeout` does not shorten it.
+/// Returns how much longer the fence of a way back may take, with writers blocked, because record
+/// times are coarse. Prints it, because `--timeout` does not limit this time.
 async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     if plan.inverse.is_empty() || plan.kind.is_in_place() {
         return Ok(Duration::ZERO);

@@ -42,7 +42,8 @@ use client::exit::Exit;
 use client::output::Output;
 use testing::proxy::{self, Fails, cancelled, refusal};
 
-/// Returns a context whose store answers so many of the next requests of an operation like this.
+/// Returns a context whose store gives this answer to a number of the next requests of an
+/// operation.
 async fn failing(
     served: &Served,
     operation: &'static str,
@@ -64,7 +65,7 @@ async fn phase(served: &Served) -> Phase {
     served.context.state(NAME).await.unwrap().phase
 }
 
-/// Returns the moves in the journal.
+/// Returns the lines of the journal.
 async fn journal(context: &Context) -> Vec<JournalLine> {
     context.control.list(NAME, JournalLine::PREFIX).await.unwrap()
 }
@@ -124,7 +125,7 @@ async fn a_committed_switch_continues_after_a_lost_answer() {
     let switch = Switch::CUTOVER;
     let commit = Move::Commit { switch, shards: 1, back_since: None, switched_at: 1 };
     hold.make(&commit).await.unwrap();
-    // There was no response, so the switch is rolled back.
+    // The commit got no response, so the command tries to roll the switch back.
     assert!(matches!(hold.release().await, Ok(Released::Committed)));
     assert_eq!(phase(&served).await, Phase::Turning);
 }
@@ -147,7 +148,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
     let served = serve().await;
     is_in(&served.context, Phase::Ready).await;
     for is_written in [true, false] {
-        // The first request or its response is lost, and so are those after it for a while.
+        // The first request or its response is lost, and so are the following ones for a while.
         let control = served.context.control.clone();
         let (lost, other) = (Arc::new(AtomicU32::new(0)), !is_written);
         let script = move |operation: &str, body: &str| {
@@ -189,8 +190,8 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
     }
 }
 
-/// Goal: a way back in place whose claim was written without a response is carried out by the
-/// claiming command.
+/// Goal: the command whose claim of a way back in place got no response still carries the way back
+/// out.
 #[tokio::test]
 async fn items_are_changed_back_after_a_lost_answer_to_the_claim() {
     let served = serve().await;
@@ -259,7 +260,7 @@ async fn done(context: &Context, run: u64) {
     }
 }
 
-/// Returns a ready migration with a way back, whose last comparison was just now; one task of
+/// Returns a ready migration with a way back and a comparison that has just ended. One task of
 /// another run is open.
 async fn compared() -> Served {
     let served = serve().await;
@@ -320,7 +321,7 @@ async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
     let expect = Expect::phases(&[Phase::Ready]);
     let begin = |state: &mut State, run| state.begin_comparison(run, None);
     let run = tasks::begin_run(context, NAME, expect, begin).await.unwrap();
-    // Workers finished it, but the command that started it did not see that.
+    // Workers have finished the comparison, but its command did not record the result.
     done(context, 1).await;
     let check = |may_differ| comparison::check(context, NAME, Phase::Ready, may_differ);
     assert!(is_refused(&check(false).await));
@@ -423,7 +424,7 @@ async fn tombstones_are_removed_many_at_the_same_time() {
         let put = client.put_item().table_name("pets").item("p", text(&number.to_string()));
         put.item("_weir", mark).send().await.unwrap();
     }
-    // No read of a tombstone ends before all of them have started.
+    // The reads of tombstones wait for each other, so that all of them run at the same time.
     let barrier = Arc::new(Barrier::new(TOGETHER));
     let script = move |operation: &str, body: &str| {
         let barrier = Arc::clone(&barrier);
@@ -452,7 +453,7 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     let script = |operation: &str, _: &str| {
         let body = Full::new(Bytes::from(json!({}).to_string()));
         let answer = Response::builder().header("date", "Sat, 01 Jan 2022 00:00:00 GMT").body(body);
-        // This endpoint has no clock.
+        // This endpoint does not show the store's clock.
         let is_asked = operation == "ListTables" || operation.is_empty();
         futures::future::ready(is_asked.then(|| answer.unwrap())).boxed()
     };
@@ -461,7 +462,8 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     assert_eq!(sweep::real_seconds(&context).await, 1_640_995_200);
 }
 
-/// Goal: advancing a local store's clock by a day does not end invocations that still run.
+/// Goal: if a local store's clock is advanced by a day, invocations that still run are not
+/// considered ended.
 #[tokio::test]
 async fn invocations_live_by_the_time_of_this_machine_where_the_store_has_its_own() {
     let served = serve().await;

@@ -1,8 +1,8 @@
-//! Claims a migration for a switch. Its phase shows that a command is switching it, and a holder
-//! name that only this command knows guards every step (a fencing token). A command that takes over
-//! sets another name, so later steps of the earlier, slow command are refused.
+//! Claims a migration for a switch. The claim sets a phase, which shows that a command is
+//! switching, and a unique holder name. Every step checks the holder name (a fencing token). A
+//! command that takes over sets another name, so later steps of the earlier command are refused.
 //!
-//! A rollback first claims the migration with a new name, so that requests in flight with the old
+//! A rollback first claims the migration under a new name, so that requests in flight with the old
 //! name are refused.
 
 use std::collections::hash_map::RandomState;
@@ -17,10 +17,11 @@ use crate::migrate::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
-/// How long a rollback is retried: writers are blocked meanwhile, and no other command may know.
+/// Time for which a rollback is retried. Writers are blocked until it succeeds, and other commands
+/// may not notice that.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
-/// How long a claim is retried without a response: writers are not blocked yet.
+/// Time for which a claim is retried if it gets no response. Writers are not blocked yet.
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
 
 /// A claimed migration.
@@ -29,14 +30,14 @@ pub(crate) struct Hold<'h> {
     name: &'h str,
     switch: Switch,
     holder: String,
-    /// The phase while it is claimed.
+    /// The phase of the migration while it is claimed.
     phases: [rules::migration::Phase; 1],
-    /// How functions followed it before the switch.
+    /// The direction and fence with which functions followed the migration before the switch.
     followed: Followed,
 }
 
-/// Runs work that may be interrupted at any point. Once a process listens for Ctrl-C, nothing else
-/// ends it.
+/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point.
+/// This is needed because a process that listens for Ctrl-C is no longer ended by it.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -53,17 +54,17 @@ pub(crate) fn new_holder() -> String {
 
 /// The result of a rollback.
 pub(crate) enum Released {
-    /// Everything is as before the switch.
+    /// The state is as before the switch.
     Back,
     /// The switch is committed.
     Committed,
-    /// Another command has claimed it, and resumes or rolls back.
+    /// Another command has claimed the migration, and will resume or roll back the switch.
     Theirs(Failure),
 }
 
 impl<'h> Hold<'h> {
-    /// Claims a migration, even if another command holds it. Without a response, it finds out
-    /// whether the claim was written.
+    /// Claims a migration, even if another command holds it. If the claim gets no response, it
+    /// checks whether the claim was written.
     ///
     /// # Errors
     /// When it is in another phase, or the control table cannot be written.
@@ -99,8 +100,8 @@ impl<'h> Hold<'h> {
         }
     }
 
-    /// Claims a migration after an attempt without a response, which may have been written.
-    /// `before` is the holder before that attempt.
+    /// Claims a migration after an attempt that got no response and may have been written. `before`
+    /// is the holder from before that attempt.
     ///
     /// # Errors
     /// When another command has claimed it since then, or the request fails again.
@@ -119,12 +120,12 @@ impl<'h> Hold<'h> {
         self.context.make(self.name, guard, &claim).await.map(drop)
     }
 
-    /// Returns the state that a step of this holder expects.
+    /// Returns the state that this holder's steps expect.
     pub(crate) fn expect(&self) -> Expect<'_> {
         Expect::held(&self.phases, &self.holder)
     }
 
-    /// Makes a move as this holder.
+    /// Makes a phase change as this holder.
     ///
     /// # Errors
     /// When another command has taken over, or the control table cannot be written.
@@ -132,7 +133,7 @@ impl<'h> Hold<'h> {
         self.context.make(self.name, Guard::held(&self.holder), it).await
     }
 
-    /// Makes functions follow as before the switch.
+    /// Restores how functions followed the migration before the switch.
     ///
     /// # Errors
     /// As [`Hold::make`].
@@ -141,8 +142,8 @@ impl<'h> Hold<'h> {
         self.context.control.set_active(self.name, self.expect(), followed).await
     }
 
-    /// Blocks writers, and waits until each of them has seen it. The time that an earlier command
-    /// noted stays.
+    /// Blocks writers, and waits until every writer has seen that. If an earlier command has
+    /// blocked them, its recorded time is kept.
     ///
     /// # Errors
     /// As [`Hold::make`].
@@ -165,7 +166,8 @@ impl<'h> Hold<'h> {
         Ok(())
     }
 
-    /// Rolls the switch back, and retries for long, because writers are blocked meanwhile.
+    /// Rolls the switch back. Retries for a long time, because writers are blocked until it
+    /// succeeds.
     ///
     /// # Errors
     /// Why the rollback failed.
@@ -187,7 +189,8 @@ impl<'h> Hold<'h> {
         }
     }
 
-    /// Tries to roll back once with this new name, which an earlier attempt may have written.
+    /// Tries once to roll back under this new name. An earlier attempt may have written the name
+    /// already.
     async fn put_back(&self, holder: &str) -> Result<Released> {
         let (context, switch, name) = (self.context, self.switch, self.name);
         let state = context.state(name).await?;
@@ -220,13 +223,13 @@ impl<'h> Hold<'h> {
     }
 }
 
-/// Returns for how long writers were blocked, until `now`. The time that this process measured is
-/// more precise, if it has blocked them all the time.
+/// Returns the text for how long writers were blocked, until `now`. The time that this process
+/// measured is used if it covers the whole block, because it is more precise.
 pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> String {
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));
     match (own, noted) {
-        // The store's time is in whole seconds.
+        // The store's times have whole seconds.
         (Some(own), noted) if noted.is_none_or(|noted| own + Duration::from_secs(1) >= noted) => {
             format!("; writers were blocked for {:.1} s", own.as_secs_f64())
         }
@@ -250,10 +253,10 @@ mod tests {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
             (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),
-            // Another command closed the route and died.
+            // Another command closed the route and died, so the recorded time is used.
             (own(7_300), Some(1_000), 1_024, "; writers were blocked for 24 s"),
             (None, Some(1_000), 1_024, "; writers were blocked for 24 s"),
-            // The time was not noted.
+            // The time of the block was not recorded.
             (own(500), None, 1_024, "; writers were blocked for 0.5 s"),
             (None, None, 1_024, ""),
             // The clock is frozen, or was set back.

@@ -1,5 +1,5 @@
-//! Ends migrations that change items in place: the way back, which is a backfill of its own, and the
-//! receipt of a purge. `executor` switches all other migrations.
+//! Reverts and completes migrations that change items in place. Their way back is a second backfill,
+//! and a purge ends with a receipt. `executor` switches all other migrations.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
 use client::output::{self, say, show};
 
-/// Timeout of a comparison before the end; writers are not blocked meanwhile.
+/// Timeout of the comparison before the end. Writers are not blocked during it.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Changes every item back. Writers may continue: their writes are changed back too, until
-/// everything is done. Another run of the command resumes open work.
+/// Changes every item back. Writers may continue; their writes are changed back too until the end.
+/// If the command is run again, it resumes open work.
 pub(crate) async fn revert(
     context: &Context,
     name: &str,
@@ -45,7 +45,7 @@ pub(crate) async fn revert(
 ) -> Result<Exit> {
     record_time::check(context).await?;
     let limit = arguments.limit();
-    // The last command carries it out: steps of an earlier one have no effect.
+    // The last command carries the way back out. Later steps of an earlier command have no effect.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
     let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
@@ -69,11 +69,11 @@ pub(crate) async fn revert(
     let Some(shards) = drain_changed_back(context, plan, since, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    // Items that the inverse cannot change were counted by the backfill and since then.
+    // The backfill and the comparison count the items that the inverse cannot change.
     let compared =
         verify::look_through(context, name, direction, expect, false, COMPARISON_LIMIT).await?;
     let Some(compared) = compared else { return Ok(Exit::TimedOut) };
-    // Whether it could be changed forward again no longer matters.
+    // It no longer matters whether the items could be changed forward again.
     let left = compared.found.count("refused") + compared.found.count("different");
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
@@ -90,16 +90,16 @@ pub(crate) async fn revert(
     Ok(Exit::Done)
 }
 
-/// Waits until every write from before the route change is changed back; returns the number of
-/// shards, or `None` after a timeout.
+/// Waits until every write from before the route change is changed back. Returns the number of
+/// shards, or `None` after the time limit.
 async fn drain_changed_back(
     context: &Context,
     plan: &Plan,
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // Writers with the earlier route have written by then, and long invocations from before the
-    // switch have ended; their changes are changed back too.
+    // After this time, writers with the earlier route have written, and long invocations from
+    // before the switch have ended. Their changes are changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
     sweep::wait(context, name, plan, "its changes are changed back until then").await?;
@@ -107,7 +107,7 @@ async fn drain_changed_back(
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
 
-/// Runs a drain of a direction within the time limit.
+/// Runs the drain proof of a direction within the time limit.
 async fn proved(
     context: &Context,
     plan: &Plan,
@@ -120,9 +120,9 @@ async fn proved(
     within(most, drained(&mut drain, limit, settle)).await
 }
 
-/// Returns the run that changes items back and its fence, if it was started, is not complete, and
-/// nothing has come after it. A complete run may need a new fence, for example because a stream was
-/// enabled since; an old one may have lost records that streams have trimmed.
+/// Returns the run that changes items back, with its fence. `None` if it was not started, is
+/// complete, or another run has come after it. A complete run is not used again: its fence may be
+/// too old, because streams may have trimmed records since, or a stream was enabled later.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,
@@ -131,7 +131,8 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // Only the run after the second fence is certain to meet a write between both.
+    // Two fences are possible. Only a run that began after the second one certainly reads the
+    // writes between both.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -150,15 +151,15 @@ async fn resumable_change(
     Ok(None)
 }
 
-/// Reverses the migration and begins the run that changes items back; returns its number and its
-/// fence.
+/// Reverses the direction and begins the run that changes items back. Returns the run's number and
+/// its fence.
 async fn begin_changing_back(
     context: &Context,
     name: &str,
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
-    // Writers are not blocked: this is a backfill like the first one.
+    // Writers are not blocked, because this is a backfill like the first one.
     let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
@@ -171,8 +172,8 @@ async fn begin_changing_back(
     Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
-/// Stops following the tables, once every write from before this command is applied. A purge ends
-/// with its receipt.
+/// Stops following the tables once every write from before this command is applied. A purge also
+/// writes its receipt.
 pub(crate) async fn complete(
     context: &Context,
     plan: &Plan,
@@ -184,7 +185,8 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // A command that died here had proved everything, and later writes are not followed.
+        // An earlier command has died at this point. It had proved everything, and later writes are
+        // not followed.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
@@ -197,10 +199,11 @@ pub(crate) async fn complete(
         say("nothing was changed, and functions still follow it");
         return Ok(Exit::TimedOut);
     }
-    // Records from before an old comparison may have been trimmed unread, and the result of a later
-    // comparison that was not recorded is unknown.
+    // The comparison has to be repeated if it is old, because streams may have trimmed records, or
+    // if the result of a later one was not recorded.
     let is_unknown = context.state(name).await?.comparing.is_some();
-    // A purge always compares once more; it is closed already if that found nothing.
+    // A purge always compares once more. If it is closed already, that comparison has found
+    // nothing.
     let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
     let is_too_old = state.comparison_age(context.now().await) > COMPARISON_SECONDS;
     let compared = if compares || is_too_old {
@@ -218,7 +221,7 @@ pub(crate) async fn complete(
         ));
         return Ok(Exit::Differences);
     }
-    // A later comparison invalidates this one.
+    // If a later comparison has begun, this one no longer counts.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
     let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
     let state = context.make(name, guard, &close).await?;
@@ -229,7 +232,7 @@ pub(crate) async fn complete(
     end(context, plan).await
 }
 
-/// Performs the last step of a migration whose tables are no longer followed.
+/// Does the last step for a migration whose tables are no longer followed.
 async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Complete).await?;
@@ -241,8 +244,8 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the receipts of the erasures from the archives of the plan's tables. The function keeps
-/// them under the migration's name, so a repeated `complete` after a failure returns all of them.
+/// Returns the receipts of erasures from the archives of the plan's tables. The function stores
+/// them under the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
 /// When no function runs here and no answer was given, or the function failed.
@@ -264,7 +267,8 @@ async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap
             "erased_at": of("erasedSeconds"),
             "receipt": of("receipt"),
         });
-        // By the same clock as the other times of the receipt, if that is not the function's.
+        // The other times of the receipt are by the store's clock. If the function's clock differs
+        // from it, its time is replaced.
         if let (Some(seconds), Some(told)) = (receipt.get("storeSeconds"), told.as_object_mut()) {
             told.insert("erased_at_of_store".to_owned(), seconds.clone());
         }
@@ -307,8 +311,8 @@ fn receipt_in(answer: &str) -> Result<Value> {
     })
 }
 
-/// Writes the receipt into the control table: what was removed, and that a comparison found nothing
-/// left.
+/// Writes the receipt into the control table. It states what was removed, and that a comparison
+/// found nothing left.
 async fn receipt(
     context: &Context,
     name: &str,
@@ -351,7 +355,7 @@ async fn receipt(
     })
     .to_string();
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
-    // An earlier command may have written it already; it is not replaced. The end shows it.
+    // An earlier command may have written the receipt already. In that case it is kept.
     context.control.replace(entry).await.map(drop)
 }
 
@@ -376,7 +380,7 @@ pub(crate) async fn show_receipt(context: &Context, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns how a completed migration ended; warns of a purge that removed nothing.
+/// Returns the exit code of a completed migration. Warns of a purge that removed nothing.
 ///
 /// # Errors
 /// When the control table cannot be read.

@@ -1,5 +1,4 @@
-//! Comparing, switching and ending: the verbs that switch readers and writers, and what they wait
-//! for.
+//! The verbs that compare, switch and end migrations.
 //!
 //! The crate `control` decides the order of steps.
 

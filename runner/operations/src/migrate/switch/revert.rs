@@ -1,6 +1,6 @@
 //! `weir migrate revert`: checks before readers and writers are switched back to the sources.
 //!
-//! `executor` performs the switch; `in_place` changes items back that were changed in place.
+//! `executor` performs the switch. `in_place` does it for changes in place.
 
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
@@ -42,13 +42,14 @@ pub(crate) async fn revert(
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
     if phase == Phase::Reverted && !arguments.dry_run {
-        // A command of an older version may have died before it did that.
+        // A command of an older version may have died before it stopped the functions that follow
+        // the migration.
         context.control.set_active(name, Expect::phases(&[phase]), None).await?;
     }
     match answer(name, plan.kind, Verb::Revert, phase) {
         Answer::Go | Answer::GoOn => {}
         Answer::Already if state.unswept && !arguments.dry_run => {
-            // An earlier revert did not finish.
+            // An earlier revert has switched, but not removed all marks.
             return clean(context, &plan, &fingerprint, arguments.limit()).await;
         }
         Answer::Already => {

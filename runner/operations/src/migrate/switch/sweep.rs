@@ -1,7 +1,8 @@
-//! Removes tombstones once no invocation is left whose writes they prevent.
+//! Removes tombstones (markers of deleted items) that are no longer needed.
 //!
-//! An invocation from before a switch may hang and put an item late. A tombstone makes that put
-//! fail, so tombstones stay until every invocation from before the switch has timed out.
+//! An invocation from before a switch may hang, and put an old item late. A tombstone makes that
+//! put fail. Tombstones are therefore kept until every invocation from before the switch has timed
+//! out.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,16 +24,17 @@ use client::output::{counted, say};
 use client::sdk_error::error_text;
 use client::server_date;
 
-/// Seconds that a request may be in flight after its invocation has ended.
+/// Seconds for which a request may be in flight after its invocation has ended.
 const REQUEST_SECONDS: u64 = 5;
 /// Number of concurrent removals of tombstones.
 const AT_ONCE: usize = 32;
 /// Interval of progress messages.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Returns real time in seconds since 1970, which measures invocations whatever a local store's
-/// clock shows. Two commands may run on different machines, so it is the time of the store's
-/// responses; for a local store, whose responses have its own clock, it is this machine's.
+/// Returns real time in seconds since 1970. It measures the age of invocations, even if a local
+/// store's clock is advanced. Commands may run on different machines, so it is the time of the
+/// store's responses. The responses of a local store have the store's own clock, so this machine's
+/// clock is used instead.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => None,
@@ -47,12 +49,12 @@ pub(crate) async fn real_seconds(context: &Context) -> u64 {
 /// Returns the seconds until every invocation from before the last switch has ended.
 pub(crate) fn seconds_left(switched_at: u64, function_seconds: u32, now: u64) -> u64 {
     let ends = switched_at + u64::from(function_seconds) + REQUEST_SECONDS;
-    // If the clock was set back, the wait is still at most one timeout.
+    // If the clock was set back, the wait is still no longer than one timeout.
     ends.saturating_sub(now).min(u64::from(function_seconds) + REQUEST_SECONDS)
 }
 
-/// Waits until no invocation from before the last switch is left, and removes every tombstone.
-/// Returns the number, or `None` after the time limit, which begins after the wait.
+/// Waits until every invocation from before the last switch has ended, and removes every tombstone.
+/// Returns their number, or `None` if the time limit, which begins after the wait, was reached.
 pub(crate) async fn after_invocations(
     context: &Context,
     name: &str,
@@ -63,15 +65,15 @@ pub(crate) async fn after_invocations(
     sweep(context, name, limit).await
 }
 
-/// Waits until no invocation from before the last switch is left.
+/// Waits until every invocation from before the last switch has ended.
 pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str) -> Result<()> {
     let (state, begun) = (context.state(name).await?, Instant::now());
     loop {
         let switched_at = state.switched_at.unwrap_or(0);
         let now = real_seconds(context).await;
         let left = seconds_left(switched_at, plan.function_seconds, now);
-        // After the longest possible invocation, all running ones began after the switch, whatever
-        // clocks show.
+        // After the longest possible time of an invocation, every running invocation has begun
+        // after the switch, whatever the clocks show.
         let longest = u64::from(plan.function_seconds) + REQUEST_SECONDS;
         if left == 0 || begun.elapsed().as_secs() > longest {
             return Ok(());
@@ -83,14 +85,14 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
     }
 }
 
-/// What to do with the item of a noted tombstone.
+/// The action for an item for which a tombstone was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
-    /// It is gone, an item again, or not the migration's.
+    /// The item does not exist, is no tombstone any more, or does not belong to the migration.
     Leave,
-    /// It is a tombstone.
+    /// The item is a tombstone.
     Delete,
-    /// A writer's update turned the tombstone into an item with its mark, which must be removed.
+    /// A writer's update has turned the tombstone into an item, which still has the mark.
     Unmark,
 }
 
@@ -105,9 +107,9 @@ impl Sweep {
     }
 }
 
-/// Removes every noted tombstone, unless it is an item again. Returns the number, or `None` after
-/// the time limit, which is reported; the next sweep resumes. No invocation is left whose writes
-/// they prevent.
+/// Removes every recorded tombstone that is still a tombstone. Returns their number, or `None`
+/// after the time limit, which is reported; the next sweep resumes. The caller must have waited for
+/// all invocations from before the switch.
 pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Result<Option<u64>> {
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let begun = Instant::now();
@@ -122,7 +124,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
                 schemas.insert(table.clone(), schema);
             }
         }
-        // A removal that has started is finished, because an item may have to be put back.
+        // A removal that has started is always finished, because it may have to put an item back.
         let mut left = notes.len();
         let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
         let sweeps = in_time.map(|note| sweep_one(context, note, &schemas));
@@ -150,7 +152,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
     Ok(Some(swept))
 }
 
-/// Removes the tombstone of a note, and the note; returns whether there was a tombstone.
+/// Removes one recorded tombstone and its record. Returns whether the item was a tombstone.
 async fn sweep_one(
     context: &Context,
     note: &Tombstone,
@@ -162,7 +164,7 @@ async fn sweep_one(
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         Removed::Tombstone => true,
         Removed::Nothing => false,
-        // The note was renewed.
+        // The tombstone was written again, so its record stays.
         Removed::Changed => return Ok(false),
     };
     let request = context.control.client.delete_item().table_name(&context.control.table);
@@ -172,7 +174,7 @@ async fn sweep_one(
         .condition_expression("#at = :at")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":at", Sdk::S(at.clone()));
-    // A renewed note is left for the next sweep.
+    // If the record has changed, the next sweep handles it.
     let _ = request.send().await;
     Ok(is_swept)
 }
@@ -181,11 +183,11 @@ async fn sweep_one(
 enum Removed {
     Tombstone,
     Nothing,
-    /// It was written meanwhile.
+    /// The item was written since it was read.
     Changed,
 }
 
-/// Removes a tombstone, if its mark has not changed.
+/// Removes a tombstone if its mark has not changed.
 async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) -> Result<Removed> {
     let stands = tables::get(client, table, key).await?;
     let done = Sweep::of(stands.as_ref(), schema);
@@ -223,7 +225,7 @@ async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) ->
     }
 }
 
-/// Removes the mark from an item that an update made of a tombstone.
+/// Removes the mark from an item that a writer's update made of a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,
@@ -250,8 +252,9 @@ async fn unmark(
     }
 }
 
-/// Restores an item that an update made of a tombstone between its read and its removal. No
-/// condition can express that an item has only its key, so this is detected afterwards.
+/// Restores an item that a writer's update made of a tombstone between its read and its removal.
+/// This is detected only afterwards, because no condition can express that an item has only its
+/// key.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -260,7 +263,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
         .expression_attribute_names("#key", &schema.partition.name);
     match request.send().await {
         Ok(_) => Ok(()),
-        // A later write takes precedence.
+        // A later write of the item takes precedence.
         Err(error)
             if error
                 .as_service_error()
@@ -311,7 +314,7 @@ mod tests {
             (1_000, 60, 1_064, 1),
             (1_000, 60, 1_065, 0),
             (1_000, 900, 1_065, 840),
-            // A state from before switches were noted.
+            // The state is from a version that did not record switches.
             (0, 60, 1_000, 0),
             // The clock was set back by an hour.
             (5_000, 60, 1_400, 65),

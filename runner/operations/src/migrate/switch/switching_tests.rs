@@ -46,13 +46,13 @@ impl Served {
         endpoint::admin(Method::POST, &self.context.endpoint, "clock", &change).await.unwrap();
     }
 
-    /// Returns the fence with which the migration is active.
+    /// Returns the current fence of the active migration.
     async fn fence(&self) -> Option<i64> {
         let active = self.context.control.active().await.unwrap();
         active.active.get(NAME).map(|followed| followed.since)
     }
 
-    /// Waits until the migration is active with another fence than this one.
+    /// Waits until the migration is active with a fence other than `known`.
     async fn other_fence(&self, known: Option<i64>) -> Option<i64> {
         loop {
             let fence = self.fence().await;
@@ -101,7 +101,7 @@ pub(crate) fn plan_with_way_back() -> Plan {
     Plan { inverse: vec![source], ..plan() }
 }
 
-/// Writes a plan like `start`.
+/// Writes a plan to the control table, as `start` does.
 pub(crate) async fn write_down(served: &Served, plan: &Plan) {
     let json = serde_json::to_string(plan).unwrap();
     let entry = PlanEntry { migration: NAME.to_owned(), revision: 0, plan: json };
@@ -122,7 +122,7 @@ pub(crate) async fn is_in(context: &Context, phase: Phase) {
     set_state(context, |state| state.phase = phase).await;
 }
 
-/// Returns how functions follow a migration whose plan has this fingerprint.
+/// Returns how functions follow a migration; its plan has this fingerprint.
 pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
     Followed { direction, fingerprint: fingerprint.to_owned(), since }
 }
@@ -137,7 +137,7 @@ pub(crate) async fn held(context: &Context) -> Hold<'_> {
 async fn two_concurrent_starts_have_one_fence() {
     let served = serve().await;
     let (context, plan) = (&served.context, plan());
-    // The first one waits for its fence while the clock is frozen.
+    // The clock is frozen, so the first command waits for its fence.
     served.clock(json!({"freeze": true})).await;
     let first = begin(context, &plan, 0);
     let holder = async || context.state(NAME).await.unwrap().holder;
@@ -155,10 +155,10 @@ async fn two_concurrent_starts_have_one_fence() {
     let (first, (fence, second)) = tokio::join!(first, meanwhile);
     let state = context.state(NAME).await.unwrap();
     assert_eq!(state.phase, Phase::Copying, "{first:?} {second:?}");
-    // The tasks were created after the function's fence.
+    // The tasks were created after the fence was set.
     let since = state.since;
     assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
-    // Effects behind the first fence take precedence over a backfill, so that fence stays.
+    // Effects after the first fence take precedence over a backfill, so that fence must be kept.
     assert_eq!(fence, Some(since));
     assert!(first.unwrap_err().to_string().contains("another command"));
     second.unwrap();
@@ -169,7 +169,7 @@ async fn two_concurrent_starts_have_one_fence() {
 async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
-    // A command died after the migration was reversed.
+    // The command died after it had reversed the migration.
     let dead = |state: &mut State| {
         state.phase = Phase::CuttingOver;
         (state.holder, state.held_at) = (Some("dead".to_owned()), Some(5));
@@ -184,7 +184,7 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     hold.follow().await.unwrap();
     let active = control.active().await.unwrap();
     assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
-    // Writers are blocked since the dead command closed the route.
+    // The dead command has closed the route, so writers are still blocked.
     hold.block_writers(0).await.unwrap();
     assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
     assert!(matches!(hold.release().await, Ok(Released::Back)));
@@ -192,12 +192,12 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     assert_eq!((route.read, route.write), (Side::Source, Side::Source));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((state.phase, state.holder, state.held_at), (Phase::Ready, None, None));
-    // The next one closes an open route, now.
+    // The next command closes an open route, so writers are blocked from now on.
     held(context).await.block_writers(0).await.unwrap();
     assert!(context.state(NAME).await.unwrap().held_at > Some(5));
 }
 
-/// Returns a plan that changes the items of `cats` in place, there and back.
+/// Returns a plan that changes the items of `cats` in place, with a way back.
 pub(crate) fn plan_in_place(name: &str) -> Plan {
     let source = |transform: &str| {
         let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
@@ -217,7 +217,7 @@ async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
         assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
         let why = first.and(second).unwrap_err();
         assert!(why.to_string().contains("the running migration"), "{why}");
-        // The refused one has not started, and conflicts with none.
+        // The refused migration was not started, so it conflicts with no other one.
         let states = served.context.control.states().await.unwrap();
         assert_eq!(states.len(), 1);
         let begun = states[0].migration.as_str();
@@ -236,13 +236,13 @@ async fn an_ended_migration_is_not_followed() {
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan(), 0).await.unwrap();
     assert!(served.fence().await.is_some());
-    // As far as an `abort` comes that dies after its first write.
+    // An `abort` has died after its first write.
     let end = Move::Abort { kind: Kind::Restructure, touches: false };
     context.make(NAME, Guard::default(), &end).await.unwrap();
     assert_eq!(served.fence().await, None);
 
-    // An older version could leave it followed. The status shows that, and the command that ends
-    // it.
+    // An older version could leave an ended migration followed. The status shows this, and the
+    // command that corrects it.
     let expect = Expect::phases(&[Phase::Aborted]);
     let still = followed(Direction::Forward, "f", 1);
     control.set_active(NAME, expect, Some(still)).await.unwrap();
@@ -265,7 +265,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     begin(context, &plan, 0).await.unwrap();
     is_in(context, Phase::CutOver).await;
     let fence = served.fence().await;
-    // The first one waits for its fence while the clock is frozen; then both wait for workers.
+    // The clock is frozen, so the first command waits for its fence; later both wait for workers.
     served.clock(json!({"freeze": true})).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
@@ -287,7 +287,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
         first.clone().unwrap_err().to_string().contains("another command took over"),
         "{first:?}"
     );
-    // There are no workers.
+    // There are no workers, so the command times out.
     assert_eq!(second, Ok(Exit::TimedOut));
     assert!(holder().await.is_some());
 }
@@ -300,7 +300,7 @@ async fn an_interrupted_change_back_resumes() {
     is_in(context, Phase::CutOver).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
-    // The run that is waited for, and the fence of its direction.
+    // Returns the run that the command waits for, and the fence of its direction.
     let reverted = async || {
         let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
         assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
@@ -309,11 +309,11 @@ async fn an_interrupted_change_back_resumes() {
     let first = reverted().await;
     assert_eq!((first.0, context.tasks_of(NAME, 1).await.unwrap().len()), (1, 1));
     assert_eq!(reverted().await, first);
-    // A later run, such as a comparison, may have found what it did not change.
+    // A later run, such as a comparison, may have found items that this run did not change.
     set_state(context, |state| state.run = 2).await;
     let anew = reverted().await;
     assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
-    // If a run is complete, what follows it has failed.
+    // A complete run is not resumed, because a step after it has failed.
     let task = context.tasks_of(NAME, 3).await.unwrap().remove(0);
     let is_done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
     context.control.change(task, is_done).await.unwrap();
@@ -321,9 +321,9 @@ async fn an_interrupted_change_back_resumes() {
     assert!(last.0 == 4 && last.1 > anew.1, "{last:?} {anew:?}");
 }
 
-/// Brings a migration to a phase, with a recent comparison of `compared` items.
+/// Moves a migration to a phase, with a recent comparison of `compared` items.
 async fn compared_in(served: &Served, phase: Phase, run: u64, compared: u64) {
-    // After the stream was enabled.
+    // The time is after the stream was enabled.
     let at = served.context.now().await + 30;
     let verified = Verified { at, compared, ..Verified::default() };
     set_state(&served.context, |state| {
@@ -367,14 +367,14 @@ async fn a_completion_in_place_resumes_its_comparison() {
         };
         control.change(task, done).await.unwrap();
     };
-    // The suggested commands.
+    // Returns the suggested commands.
     let offered = async || {
         let status = status::describe(context, NAME, None).await.unwrap();
         status["next_steps"][0]["command"].as_str().unwrap().to_owned()
     };
     left_with(2).await;
     assert_eq!(offered().await, "weir migrate complete move");
-    // Its findings may be outdated.
+    // The findings of the comparison may be outdated, so it is not resumed.
     done(2, 0, 1).await;
     assert_eq!(offered().await, "weir migrate resume move");
     left_with(3).await;
@@ -400,7 +400,7 @@ async fn two_concurrent_completions_wait_for_one_comparison() {
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan_in_place(NAME), 0).await.unwrap();
     compared_in(&served, Phase::CutOver, 1, 0).await;
-    // Just before the slower one starts a comparison, the other one does.
+    // Just before the slower command starts a comparison, the other command starts one.
     let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
     let now = context.now().await;
     let script = move |operation: &str, body: &str| {
@@ -423,7 +423,7 @@ async fn two_concurrent_completions_wait_for_one_comparison() {
     let url = proxy::before(&context.endpoint, script).await;
     let slower = Context::new(&url, "weir-migrations", Output::Table);
     let expect = Expect::phases(&[Phase::CutOver]);
-    // There are no workers.
+    // There are no workers, so the comparison does not end.
     let looked = verify::look_on(&slower, NAME, expect, Duration::ZERO).await.unwrap();
     assert!(looked.is_none());
     let state = context.state(NAME).await.unwrap();
@@ -439,7 +439,7 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     let mut plan = Plan { kind: Kind::Purge, inverse: Vec::new(), ..plan_in_place(NAME) };
     plan.from[0].items[0].transform = ".tenant == \"7\"".into();
     begin(context, &plan, 0).await.unwrap();
-    // An earlier `complete` could not erase the archive.
+    // An earlier `complete` has failed to erase the archive.
     compared_in(&served, Phase::Completing, 4, 7).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();

@@ -1,5 +1,5 @@
 //! `weir migrate verify`: workers compare every source item with its targets, and every target with
-//! its source, while clients use both; this module sums their results.
+//! its source, while clients use both. This module starts the comparison and sums the results.
 
 use std::time::{Duration, Instant};
 
@@ -33,17 +33,17 @@ use client::interruption;
 use client::output::{self, Output, counted, say, show};
 use client::server_date;
 
-/// A direction of comparison.
+/// A comparison for one direction of the migration.
 #[derive(Clone, Copy)]
 struct Way {
     direction: Direction,
-    /// The phases in which it is allowed.
+    /// The phases in which the comparison is allowed.
     phases: &'static [Phase],
 }
 
-/// For a cut-over.
+/// The comparison for a cut-over.
 const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED };
-/// For the way back, after a cut-over.
+/// The comparison for a revert, after a cut-over.
 const BACK: Way = Way { direction: Direction::Reverse, phases: &[Phase::CutOver] };
 
 /// The phases in which sources and targets are compared for a cut-over.
@@ -51,9 +51,10 @@ pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// Interval of progress messages.
 const SAID_EVERY: Duration = Duration::from_secs(2);
-/// Maximum number of checks whether another comparison has started meanwhile, before an end fails.
+/// Maximum number of attempts to start or resume a comparison. Each failed attempt means that
+/// another comparison has started at the same time.
 const BEGUN_MAX: u32 = 5;
-/// Time without progress after which there are probably no workers.
+/// Time without progress after which the command reports that there are probably no workers.
 const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 
 /// Arguments of `weir migrate verify`.
@@ -79,15 +80,16 @@ impl VerifyArguments {
 }
 
 /// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
-/// writes since then with what came back. It ends in time, even if the store does not answer.
+/// writes since then with what was copied back to the sources. Ends in time, even if the store does
+/// not answer.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
-    // A wait for workers reports progress in time; the extra time is for a response that does not
-    // come.
+    // A wait for workers ends with a report at its own limit. The extra time is for a response that
+    // does not come.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
     within(most, verified(context, arguments)).await
 }
 
-/// Bounds a comparison in time, even if the store does not answer.
+/// Limits the time of a comparison, even if the store does not answer.
 async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
@@ -133,7 +135,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     }
     report(context, &arguments.name, &found);
     if differences(&found) > 0 {
-        // Items that cannot be transformed in either direction are unchanged after a repair.
+        // Only items that cannot be transformed are left; another repair would not change them.
         if differences(&found) == not_repaired(&found) {
             say(match way.direction {
                 Direction::Forward => {
@@ -165,7 +167,8 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
 }
 
 /// Replays records that have not reached their targets for so long that a mapping may no longer
-/// deliver them. Changes in place have no data of their own; their comparison has repaired them.
+/// deliver them. A change in place has no separate targets, so its comparison has repaired
+/// everything.
 async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64> {
     if plan.kind.is_in_place() {
         return Ok(0);
@@ -207,19 +210,19 @@ fn report(context: &Context, name: &str, found: &Progress) {
     }
 }
 
-/// The result of a comparison.
+/// The result of a complete comparison.
 pub(crate) struct Compared {
     pub(crate) found: Progress,
     pub(crate) run: u64,
-    /// The store's time when it began: earlier writes were compared.
+    /// The store's time at the beginning: all earlier writes were compared.
     pub(crate) began: i64,
-    /// The same by the clock of responses, by which workers note problems; `None` if responses have
-    /// no time.
+    /// The beginning by the clock of responses, which workers use in problem notes; `None` if
+    /// responses have no time.
     began_by_answers: Option<i64>,
 }
 
 impl Compared {
-    /// Returns what a state records of it.
+    /// Returns what the migration's state records of this comparison.
     pub(crate) fn verified(&self) -> Verified {
         Verified {
             run: self.run,
@@ -230,7 +233,7 @@ impl Compared {
         }
     }
 
-    /// Removes the notes of problems that it no longer found.
+    /// Removes notes of problems that the comparison did not find any more.
     async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
         match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
             Some(began) => problems::forget(context, name, began).await,
@@ -258,7 +261,8 @@ async fn compared(
     Ok(Some(compared.found))
 }
 
-/// Compares everything, and moves the migration to ready or tailing; `None` if time ran out.
+/// Compares everything, and moves the migration to `ready` or `tailing`; `None` if the time limit
+/// was reached.
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
@@ -267,7 +271,7 @@ pub(crate) async fn compare(
     compared(context, name, THERE, false, limit).await
 }
 
-/// Compares everything without a move; `None` if time ran out.
+/// Compares everything without a phase change; `None` if the time limit was reached.
 pub(crate) async fn look_through(
     context: &Context,
     name: &str,
@@ -284,9 +288,9 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
 
-/// Does the same for an end, without a repair. Another run of the end resumes open segments if the
-/// finished ones have no difference: writes since the comparison began are proved to be applied
-/// each time.
+/// Compares everything for an end, without repairs; `None` if the time limit was reached. If the
+/// end is run again, it resumes the open segments, unless a finished one has a difference. Each run
+/// also proves that writes since the comparison began are applied.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
@@ -299,8 +303,8 @@ pub(crate) async fn look_on(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
 }
 
-/// Returns the comparison of an end that is resumed or started, and when it began. Of two
-/// concurrent commands one starts it, and the other resumes it.
+/// Returns the number and the beginning of the comparison for an end, which is resumed or started.
+/// If two commands run concurrently, one starts the comparison and the other resumes it.
 async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
     let (_, fingerprint) = context.plan(name).await?;
     let mut attempts = 1;
@@ -327,7 +331,7 @@ async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> 
     }
 }
 
-/// Creates the missing tasks of a comparing run, and waits until all are done.
+/// Creates the missing tasks of a comparison, and waits until all are done.
 async fn compared_in(
     context: &Context,
     name: &str,
@@ -340,7 +344,7 @@ async fn compared_in(
     for table in plan.source_tables(direction) {
         make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
     }
-    // In place, sources and targets are the same items.
+    // For a change in place, sources and targets are the same items.
     if !plan.kind.is_in_place() {
         let run = Run { work: Work::CheckTarget, ..run };
         for table in plan.target_tables(direction) {
@@ -362,7 +366,7 @@ pub(crate) async fn finished(
     let (mut patience, mut seen) = (Patience::new(limit), "nothing could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // A task may have been ended without its work.
+        // A task may have been ended without its work, so its table counts as not compared.
         let seen_now = context
             .tasks_of(name, run)
             .await

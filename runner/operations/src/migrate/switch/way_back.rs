@@ -1,9 +1,10 @@
-//! Until when all writes to the targets are known to have come back to the sources.
+//! Tracks the proved moment of a way back: all writes to the targets up to it have been copied back
+//! to the sources.
 //!
-//! This is known for the moment of the cut-over, for a comparison without a difference, and for a
-//! moment at which everything in the streams was applied, if they still had all records since the
-//! previous such moment. Streams trim records after 24 hours, so an operator who checks every
-//! 12 hours always knows it; otherwise a comparison is needed.
+//! There are three proofs: the cut-over itself, a comparison without a difference, and a pass over
+//! the streams that finds everything applied. A pass counts only if the streams still have all
+//! records since the previous proved moment. Streams trim records after 24 hours, so a check every
+//! 12 hours is enough. After a longer pause, a comparison is needed.
 
 use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;
@@ -15,21 +16,21 @@ use crate::migrate::context::Context;
 use crate::migrate::drain::proof::Drained;
 use client::output::counted;
 
-/// Minimum seconds between two recorded moments, so that most checks write nothing.
+/// Minimum seconds between two recorded moments. It avoids a write at every check.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
-/// Returns the seconds since the last known moment.
+/// Returns the seconds since the last proved moment.
 pub(crate) fn age(state: &State, now: i64) -> i64 {
     now.saturating_sub(state.back_known_at())
 }
 
-/// Returns true if a plan has a way back to which this applies.
+/// Returns true if a plan has a way back with such a moment.
 pub(crate) fn has_one(plan: &Plan) -> bool {
     matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
 }
 
-/// Returns the message that streams may have trimmed records that have not come back; `None` if
-/// they have not.
+/// Returns the message that streams may have trimmed records that were not copied back; `None` if
+/// the proof is recent enough.
 pub(crate) async fn forgotten(
     context: &Context,
     name: &str,
@@ -50,7 +51,8 @@ pub(crate) async fn forgotten(
     ))
 }
 
-/// Returns why the last comparison on the way back forbids a revert, and what to do.
+/// Returns the differences of the last comparison on the way back that forbid a revert, with
+/// advice.
 pub(crate) fn differences(state: &State) -> Option<String> {
     let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
     Some(format!(
@@ -59,7 +61,7 @@ pub(crate) fn differences(state: &State) -> Option<String> {
     ))
 }
 
-/// Records what a pass over the streams, begun at `began`, has proved.
+/// Records the moment that a pass over the streams, begun at `began`, has proved.
 pub(crate) async fn note(
     context: &Context,
     plan: &Plan,
@@ -67,7 +69,8 @@ pub(crate) async fn note(
     looked: &Drained,
     began: i64,
 ) {
-    // Later records may have a time that was rounded down to before it.
+    // The times of later records may have been rounded down to this second, so the proved moment is
+    // earlier.
     let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
     if state.phase != Phase::CutOver || !proves(state.back_known_at(), looked, until, began) {
         return;
@@ -80,11 +83,12 @@ pub(crate) async fn note(
         }
         is_later
     };
-    // If the write fails, the next pass proves it again.
+    // A failed write is ignored, because the next pass proves the moment again.
     let _ = context.control.change_state(&plan.migration, expect, later).await;
 }
 
-/// Returns true if all writes up to `until` have come back, given that those up to `known` have.
+/// Returns true if a pass proves that all writes up to `until` were copied back. All writes up to
+/// `known` are already proved.
 fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
     let is_all_applied = looked.missing.is_none() && looked.hopeless.is_none();
     is_all_applied
@@ -94,7 +98,7 @@ fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
         && until.saturating_sub(known) >= NOTED_EVERY_SECONDS
 }
 
-/// Describes it for a status; null without a way back.
+/// Describes the proved moment for a status; null without a way back.
 pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     if !plan.is_some_and(has_one) || state.phase != Phase::CutOver {
         return Value::Null;
@@ -108,7 +112,7 @@ pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     })
 }
 
-/// Describes it for people.
+/// Describes the proved moment for people.
 pub(crate) fn line(way_back: &Value) -> Option<String> {
     let time = |name: &str| {
         let seconds = way_back.get(name).and_then(Value::as_i64)?;
@@ -123,7 +127,7 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
             counted(differences, "difference", "differences")
         ));
     }
-    // Once the deadline has passed, passes over the streams prove nothing any more.
+    // Once records may have been trimmed, passes over the streams prove nothing.
     if way_back.get("may_be_trimmed").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
             "all writes until {known} have come back; streams may have trimmed some later ones"
@@ -143,9 +147,9 @@ mod tests {
         let proves = |looked: &Drained, began: i64| proves(known, looked, began - 6, began);
         assert!(proves(&all, known + hour));
         assert!(proves(&all, known + 23 * hour));
-        // Records may be trimmed.
+        // Records may have been trimmed.
         assert!(!proves(&all, known + 23 * hour + 1));
-        // Too soon to be worth a write.
+        // The moment is too close to the last one to be recorded.
         assert!(!proves(&all, known + 605));
         let waits = Drained { waiting: 1, missing: Some("a record".into()), ..all.clone() };
         let never = Drained { hopeless: Some("an item".into()), ..all.clone() };

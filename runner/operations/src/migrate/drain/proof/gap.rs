@@ -1,18 +1,19 @@
-//! What a stream cannot show: writes from before it was enabled, and children of shards that it
+//! Detects what a stream does not show: writes from before it was enabled, and child shards that it
 //! does not list yet.
 
 use crate::migrate::drain::proof::Counted;
 use client::shards::Stream;
 
-/// Returns why a stream does not have all writes since the last comparison began; `None` if it
-/// does. A change of the view type needs a new stream.
+/// Returns why a stream lacks writes since the last comparison began; `None` if it has all. For
+/// example, a change of the view type needs a new stream.
 pub(crate) fn gap(stream: &Stream, counted: Counted) -> Option<String> {
     let table = &stream.table;
     if !stream.enabled {
         return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));
     }
     let made = stream.made_at?;
-    // Times are whole seconds, so a write of the same second may be later.
+    // Times are whole seconds, so a write in the second of the stream's creation may be older than
+    // the stream.
     if made <= counted.since || made < counted.compared {
         return None;
     }
@@ -23,7 +24,7 @@ pub(crate) fn gap(stream: &Stream, counted: Counted) -> Option<String> {
     ))
 }
 
-/// Returns true if an ended shard has a child, or needs none.
+/// Returns true if an ended shard has a child shard, or needs none.
 pub(crate) fn has_child(stream: &Stream, id: &str) -> bool {
     let is_child = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
         shard.parent_shard_id.as_deref() == Some(id)

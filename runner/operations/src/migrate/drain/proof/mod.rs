@@ -2,13 +2,15 @@
 //! is applied.
 //!
 //! Each record's effect is compared with its targets. Positions of pollers are not used, so the
-//! same proof works on AWS. A proved record stays proved, because no target loses an effect that it
-//! had; so a drain that runs while clients write has little left to read when they stop.
+//! same proof works on AWS. A record needs to be proved only once, because no target loses an
+//! effect. A drain may therefore start while clients still write, and has little left to read when
+//! they stop.
 //!
-//! Records from before the start do not count: the backfill read their writes. A shard that is
-//! trimmed while it is read is treated like one that is no longer listed. Foreign items and
-//! collisions since the last comparison are never proved; only another comparison can decide them.
-//! Refused items, and those that do not convert back, are judged by their final state (`refusals`).
+//! Records from before the start do not count, because the backfill has read their writes. A shard
+//! that is trimmed during the read is treated like one that is no longer listed. Items of other
+//! writers, and collisions since the last comparison, are never proved; another comparison has to
+//! check them. Items that cannot be transformed or converted back are judged by their final state
+//! (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -32,91 +34,93 @@ use crate::migrate::report::documents;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum number of unproved records of a shard; reading pauses until some are proved.
+/// Maximum number of unproved records of a shard in memory. The read pauses until some are proved.
 const WAITING_MAX: usize = 20_000;
-/// Number of records that are proved together: some hundred targets, a few requests.
+/// Number of records that are proved together; reading their targets takes a few requests.
 const PROVED_TOGETHER: usize = 200;
-/// Number of documents that are read concurrently.
+/// Number of documents that are checked concurrently.
 const LOOKS_AT_ONCE: usize = 8;
-/// Number of shards that are read concurrently: writers may be waiting for the last one, and on AWS
-/// a pass consists mostly of pauses.
+/// Number of shards that are read concurrently. Writers may be waiting for the last shard, and on
+/// AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// Which records count.
+/// Selects the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// Only records made after this second count.
+    /// Only records made after this second need a proof.
     pub(crate) since: i64,
-    /// The second in which the last comparison began, which has judged earlier refusals. A stream
-    /// that is not older lacks some of the writes since.
+    /// The second in which the last comparison began. The comparison has judged earlier refusals. A
+    /// stream that was enabled since then lacks some writes.
     pub(crate) compared: i64,
 }
 
 impl Counted {
-    /// Returns the records made after `since`, compared from `compared` on.
+    /// Selects the records made after `since`; refusals count from `compared` on.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
 }
 
-/// A proof that can continue.
+/// A drain proof that reads the streams in several passes.
 pub(crate) struct Drain {
     endpoint: String,
     client: Client,
     migration: Migration,
-    /// The inverse migration, if the way back is to be kept open.
+    /// The inverse migration, if the way back must stay possible.
     inverse: Option<Migration>,
     tables: Vec<String>,
     counted: Counted,
-    /// Seconds by which the time of a record may be before its write.
+    /// Seconds by which the time of a record may be before its write, because of rounding.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
-    /// Why the streams do not have all writes.
+    /// The reason why the streams lack some writes, if they do.
     gap: Option<String>,
 }
 
-/// The result of a pass.
+/// The result of a pass over the streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drained {
     pub(crate) shards: usize,
     /// Number of records that concern the migration.
     pub(crate) records: u64,
-    /// Number of records that were read and are not known to be applied.
+    /// Number of records that were read, but may not be applied yet.
     pub(crate) waiting: u64,
-    /// Whether there may be more to read, because too many records wait in a shard.
+    /// Whether the shards may have more records, because too many unproved ones wait.
     pub(crate) is_partial: bool,
-    /// The latest possible second (since 1970) of the oldest waiting write, and its table.
+    /// The oldest waiting write: the latest second (since 1970) at which it can have been made, and
+    /// its table.
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// What is not proved yet; `None` if everything is, except what is hopeless.
+    /// The reason why not everything is proved. `None` if all is proved except what waiting cannot
+    /// prove.
     pub(crate) missing: Option<String>,
-    /// What waiting cannot prove, once nothing else is missing.
+    /// A problem that no waiting solves, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
 }
 
 struct Shard {
     place: Place,
-    /// Empty pages since its last record.
+    /// Number of empty pages since its last record.
     empty: u32,
     records: u64,
-    /// Records with effects that are not proved to be applied, in order.
+    /// Records that are not proved to be applied, in order.
     waiting: VecDeque<Waiting>,
-    /// Whether the last pass stopped early.
+    /// Whether the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
-    /// What waiting cannot prove.
+    /// A problem that no waiting solves.
     hopeless: Option<String>,
-    /// Items written since the last comparison that it would have refused.
+    /// Items that were written since the last comparison, and that a new comparison would refuse.
     refused: Refusals,
 }
 
-/// Why a record is not proved.
+/// The reason why a record is not proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Lack {
-    /// It is not applied yet.
+    /// The record is not applied yet, for this reason.
     NotYet(String),
-    /// It never will be applied.
+    /// The record will never be applied, for this reason.
     Never(String),
 }
 
@@ -134,7 +138,7 @@ impl Shard {
 }
 
 impl Drain {
-    /// Begins a proof.
+    /// Returns a proof that has read nothing yet.
     pub(crate) fn new(
         endpoint: &str,
         client: &Client,
@@ -155,8 +159,7 @@ impl Drain {
         }
     }
 
-    /// Returns the proof for a store whose record times may be up to this many seconds before the
-    /// write, because it rounds them down.
+    /// Sets by how many seconds the store's rounding puts record times before their writes.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
@@ -185,19 +188,20 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // Waiting records may change this, but not an item that cannot be transformed.
+            // Waiting records may correct a refused item, unless its current version cannot be
+            // transformed.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
         }
         if let Some(gap) = &self.gap {
-            // Reported before anything that can be waited for.
+            // A gap is reported before anything else, because waiting does not help.
             drained.hopeless = Some(gap.clone());
         }
         Ok(drained)
     }
 
-    /// Reads the shards of all streams concurrently: on AWS a pass over one takes seconds.
+    /// Reads all shards concurrently, because on AWS a pass over one shard takes seconds.
     async fn look_at_shards(&mut self, end: ShardEnd) -> Result<()> {
         let (mut streams, mut known) = (Vec::new(), Vec::new());
         for table in &self.tables {
@@ -225,16 +229,16 @@ impl Drain {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
                 state.missing = Some("it has ended, what follows it is not listed yet".into());
             }
-            // Results of the other shards are kept.
+            // The results of the other shards are kept if one fails.
             self.shards.insert(key, state);
             outcome = outcome.and(looked);
         }
         outcome
     }
 
-    /// Replays waiting records of `second` or before, if the migration's state is the expected one.
-    /// On the way back of a restructure, `there` is the forward migration. Returns how many targets
-    /// had to be written.
+    /// Replays waiting records that were made at `second` or before, if the migration's state is
+    /// the expected one. On the way back of a restructure, `there` is the forward migration.
+    /// Returns the number of targets that had to be written.
     ///
     /// # Errors
     /// When the state is not the expected one, or a target or the control table cannot be read or
@@ -258,7 +262,7 @@ impl Drain {
         Ok(written)
     }
 
-    /// Alternates reading and proving until the end, or until a record is not applied.
+    /// Reads and proves records of a shard alternately, until its end or an unapplied record.
     async fn look_at(
         &self,
         stream: &Stream,
@@ -274,14 +278,14 @@ impl Drain {
                 return Ok(());
             }
             if shard.waiting.len() >= WAITING_MAX {
-                // The queue is full with records that can never be proved.
+                // The full queue has only records that can never be proved, so reading must stop.
                 shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
         }
     }
 
-    /// Reads on; returns true at the end, false if too many records wait.
+    /// Reads a shard further. Returns true at its end, and false if too many records wait.
     async fn read(
         &self,
         stream: &Stream,
@@ -297,12 +301,12 @@ impl Drain {
             let records = match stream.next_page(id, &mut shard.place).await {
                 Ok(Some(records)) => records,
                 Ok(None) => return Ok(true),
-                // Records after this position are trimmed; later ones may exist.
+                // The records after this position are trimmed, but later ones may exist.
                 Err(Refusal::Trimmed) if shard.place.last().is_some() => {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // Treated like a shard that is no longer listed.
+                // The shard is treated like one that is no longer listed.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -328,8 +332,8 @@ impl Drain {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
-        // The comparison has judged earlier writes. Clocks differ a little, and a rounded time may
-        // be that of a write after the comparison.
+        // The comparison has judged earlier writes. A record that seems a little older may still be
+        // newer, because clocks differ and times are rounded.
         let unsure = CLOCKS_SECONDS.saturating_add(self.behind);
         let is_judged = !is_since(self.counted.compared.saturating_sub(unsure));
         let effects = match self.migration.decide(&decoded, &Found::default()) {
@@ -358,10 +362,11 @@ impl Drain {
     }
 
     /// Checks waiting records, oldest first, and removes those that are applied. Returns what the
-    /// first unapplied one lacks. Records are applied in order, so later ones are not checked yet.
+    /// first unapplied record lacks. Later records are not checked yet, because records are applied
+    /// in order.
     async fn prove(&self, shard: &mut Shard) -> Result<Option<String>> {
         shard.hopeless = None;
-        // Only records that can never be proved are before this position.
+        // All records before this position can never be proved.
         let mut begin = 0;
         while begin < shard.waiting.len() {
             let end = shard.waiting.len().min(begin + PROVED_TOGETHER);
@@ -388,7 +393,7 @@ impl Drain {
         Ok(None)
     }
 
-    /// Returns why records are not applied, by their position; their effects were folded.
+    /// Returns why records are not applied, by queue position; `folded` has their merged effects.
     async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &Lack| {
@@ -404,7 +409,7 @@ impl Drain {
             }
         }
         for (target, joined) in folded.rewrites {
-            // An item that cannot be transformed is reported where its record is refused.
+            // An item that cannot be transformed is reported with its own record, not here.
             let is_settled = stands(&target).is_none_or(|item| {
                 let rewrite = self.migration.rewrite(&target.table, item);
                 matches!(rewrite, Ok(Rewrite::Keep) | Err(_))
@@ -432,8 +437,8 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// Returns the first item that the next comparison would refuse whatever records still wait: it
-    /// cannot be transformed in its current state, or there were too many to know.
+    /// Returns the first item that the next comparison would refuse, whatever records still wait:
+    /// its current version cannot be transformed, or there were too many such items to keep.
     async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
@@ -450,7 +455,7 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // They are not read again until another version of one of them is refused.
+            // These items need no further read until a new version of one of them is refused.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -459,7 +464,8 @@ impl Drain {
     }
 
     /// Returns the first item that the next comparison would refuse, or whose earlier targets are
-    /// wrong, and forgets the others. Called when all records are applied.
+    /// wrong. The other items are correct and are removed from the list. All records must be
+    /// applied before the call.
     async fn refused(&mut self) -> Result<Option<String>> {
         let mut first = None;
         for key in self.shards.keys().cloned().collect::<Vec<_>>() {
@@ -480,7 +486,7 @@ impl Drain {
         Ok(first)
     }
 
-    /// Returns the targets of an item; in place only the item itself.
+    /// Returns the targets of an item; for a change in place, only the item itself.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         if self.migration.kind().is_in_place() {
             return self.migration.rewrite(table, item).map(|_| BTreeMap::new());
@@ -488,7 +494,8 @@ impl Drain {
         self.migration.outputs(table, item)
     }
 
-    /// Returns what a refused item left wrong; `None` if later versions corrected it.
+    /// Returns what is still wrong because of a refused item; `None` if a later version corrected
+    /// it.
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
@@ -508,8 +515,9 @@ impl Drain {
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // Targets of earlier versions remain if the record after the refused one did not know them,
-        // and current targets are missing if that record took them for written.
+        // Two faults are possible. A target of an earlier version remains if the record after the
+        // refused version did not know it. A current target is missing if that record took the
+        // target for written.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
@@ -532,7 +540,7 @@ impl Drain {
         self.migration.schema(table).ok_or_else(|| fatal!("`{table}` is not known"))
     }
 
-    /// Reads targets, by table and key.
+    /// Reads the current items of targets.
     async fn standing<'t>(
         &self,
         targets: impl Iterator<Item = &'t Target>,
@@ -550,7 +558,7 @@ impl Drain {
     }
 }
 
-/// Returns why a target does not show an effect; `None` if it shows it or a later one.
+/// Returns why a target lacks an effect; `None` if it contains the effect or a later one.
 fn of_target(
     migration: &Migration,
     target: &Target,
@@ -563,7 +571,8 @@ fn of_target(
         None => Registers::default(),
         Some(Ok(known)) => known,
         Some(Err(_)) if target.adopts => Registers::default(),
-        // A foreign item is never changed, and shows nothing about a deletion.
+        // The migration never changes an item that it did not write, so the item proves nothing
+        // about a deletion.
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {

@@ -1,8 +1,8 @@
-//! Items of a shard that were written since the last comparison and that it would refuse: they
-//! cannot be transformed, or do not convert back to the same item.
+//! Items of a shard that were written since the last comparison, and that a new comparison would
+//! refuse: they cannot be transformed, or do not convert back to the same item.
 //!
-//! An item is kept once, however often it was written: its final state counts, and the targets of
-//! its earlier versions. Targets are read in `proof`.
+//! An item is kept only once, however often it was written. Its final state matters, and the
+//! targets of its earlier versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,18 @@ use model::Item;
 use model::json::item_to_string;
 use rules::migration::Target;
 
-/// Maximum number of items that are checked again; with more, the plan is wrong.
+/// Maximum number of items that are kept for another check. If there are more, the plan is probably
+/// wrong.
 const ITEMS_MAX: usize = 1_000;
-/// Maximum number of targets of an item's versions before one that cannot be transformed.
+/// Maximum number of targets that are kept for an item's versions before one that cannot be
+/// transformed.
 const TARGETS_MAX: usize = 1_000;
 
 /// The refused items of one shard.
 #[derive(Default)]
 pub(crate) struct Refusals {
     items: BTreeMap<String, Refused>,
-    /// Whether there were more, whose state is unknown.
+    /// Whether more items were refused than are kept.
     is_full: bool,
     /// Whether an item had more targets than are kept.
     is_wide: bool,
@@ -29,16 +31,18 @@ pub(crate) struct Refusals {
 #[derive(Clone)]
 pub(crate) struct Refused {
     pub(crate) key: Item,
-    /// The targets of its versions before one that could not be transformed.
+    /// The targets of the item's versions before one that could not be transformed.
     pub(crate) before: BTreeSet<Target>,
-    /// Why the last such version could not be transformed; `None` if every version could.
+    /// The reason for the last version that could not be transformed; `None` if every version
+    /// could.
     pub(crate) reason: Option<String>,
-    /// Whether no later version was seen that can be transformed.
+    /// Whether the newest known version cannot be transformed.
     is_in_doubt: bool,
 }
 
 impl Refusals {
-    /// Records a version that cannot be transformed; the previous one had the targets `before`.
+    /// Adds an item with a version that cannot be transformed. `before` are the targets of the
+    /// previous version.
     pub(crate) fn refuse(
         &mut self,
         key: Item,
@@ -52,7 +56,7 @@ impl Refusals {
         self.is_wide |= refused.before.len() > TARGETS_MAX;
     }
 
-    /// Records a version that does not convert back to the same item.
+    /// Adds an item with a version that does not convert back to the same item.
     pub(crate) fn note_lossy(&mut self, key: Item) {
         let _ = self.of(key);
     }
@@ -67,17 +71,17 @@ impl Refusals {
         Some(self.items.entry(text).or_insert_with(new))
     }
 
-    /// Returns all items, to be checked.
+    /// Returns all kept items, for a new check.
     pub(crate) fn all(&self) -> Vec<Refused> {
         self.items.values().cloned().collect()
     }
 
-    /// Returns the items that may not be transformable now.
+    /// Returns the items whose newest version may not be transformable.
     pub(crate) fn in_doubt(&self) -> impl Iterator<Item = &Refused> {
         self.items.values().filter(|refused| refused.is_in_doubt)
     }
 
-    /// Marks all items as transformable now.
+    /// Marks the newest versions of all items as transformable.
     pub(crate) fn trust(&mut self) {
         self.items.values_mut().for_each(|refused| refused.is_in_doubt = false);
     }
@@ -87,7 +91,8 @@ impl Refusals {
         self.items.remove(&item_to_string(&refused.key));
     }
 
-    /// Returns the message that there were too many; `None` if there were not.
+    /// Returns the message that too many items were refused to keep them all; `None` if all are
+    /// kept.
     pub(crate) fn too_many(&self, table: &str) -> Option<String> {
         if self.is_wide {
             return Some(format!(
@@ -107,7 +112,7 @@ pub(crate) fn not_made(reason: &str) -> String {
     format!("cannot be transformed ({reason})")
 }
 
-/// Returns the message about a wrong item, for the operator who can correct it.
+/// Returns the message about a wrong item, which the operator has to correct.
 pub(crate) fn as_told(table: &str, key: &Item, what: &str) -> String {
     let key = item_to_string(key);
     format!(
@@ -131,7 +136,7 @@ mod tests {
         Target { migration: "m".to_owned(), table: "pets".to_owned(), key, adopts: false }
     }
 
-    /// Goal: an item that is written repeatedly takes no room from another one.
+    /// Goal: an item that is written repeatedly takes the place of only one item.
     #[test]
     fn an_item_counts_once_with_all_that_it_was() {
         let mut refusals = Refusals::default();
@@ -155,7 +160,7 @@ mod tests {
         assert_eq!(refusals.all().len(), 1);
     }
 
-    /// Goal: nothing is forgotten silently.
+    /// Goal: no refused item is dropped silently.
     #[test]
     fn too_many_items_are_reported() {
         let mut refusals = Refusals::default();

@@ -43,7 +43,7 @@ fn item(value: &str) -> Item {
     item_from_str(&format!(r#"{{"p":{{"S":"k"}},"v":{{"S":"{value}"}}}}"#)).unwrap()
 }
 
-/// Returns the backfill's effect for an item, optionally from another source.
+/// Returns the effect that the backfill has for an item, optionally from another source.
 fn said(migration: &Migration, value: &str, source: Option<&str>) -> (Target, Registers) {
     let effects = migration.backfill("cats", &item(value)).unwrap();
     let Some(Effect::Registers { target, registers }) = effects.into_iter().next() else {
@@ -63,10 +63,11 @@ fn a_target_shows_its_effects_or_never_will() {
     let is_never = |lack: Option<Lack>| matches!(lack, Some(Lack::Never(_)));
     assert!(matches!(of(None), Some(Lack::NotYet(_))));
     assert_eq!(of(Some(&first.to_item(&key))), None);
-    // A foreign item is left alone: it counts as right only while it is equal.
+    // A foreign item is never changed, so it is correct only if it is equal.
     assert_eq!(of(Some(&item("a"))), None);
     assert!(is_never(of(Some(&item("b")))));
-    // One of two sources is hidden, unless both have the same item.
+    // Two sources have an item with one target. The target shows only one of them, unless they are
+    // equal.
     let with = |value| {
         let (_, other) = said(&migration, value, Some("another"));
         first.joined(&other).unwrap().to_item(&key)
@@ -75,7 +76,7 @@ fn a_target_shows_its_effects_or_never_will() {
     assert_eq!(of(Some(&with("a"))), None);
 }
 
-/// Returns a migration of numbers that are text in the sources.
+/// Returns a plan whose sources have numbers as text.
 fn of_numbers() -> Plan {
     let mut plan = plan_with_way_back();
     for (source, transform) in [(&mut plan.from, "tonumber"), (&mut plan.inverse, "tostring")] {
@@ -91,7 +92,8 @@ async fn put(served: &Served, key: &str, value: &str) {
     client.put_item().table_name("cats").set_item(Some(item)).send().await.unwrap();
 }
 
-/// Returns a store whose tables are older than all further writes, which all count.
+/// Returns a store and its counted records. Its streams are older than all writes of the test, so
+/// all writes count.
 async fn serve_older() -> (Served, Counted) {
     let served = serve().await;
     let since = served.context.now().await;
@@ -102,8 +104,8 @@ async fn serve_older() -> (Served, Counted) {
     (served, Counted { since, compared: since })
 }
 
-/// Goal: an item that cannot be transformed is reported even while other records wait, and only
-/// while it is so.
+/// Goal: an item that cannot be transformed is reported even while other records wait, and no
+/// longer once it is corrected.
 #[tokio::test]
 async fn refused_items_are_reported_whatever_else_waits() {
     let ((served, all), plan) = (serve_older().await, of_numbers());

@@ -31,20 +31,20 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output, show};
 
-/// Prices in US dollars, as data, because they change and depend on the region.
+/// Prices in US dollars. They are data, because they change and depend on the region.
 const PRICES: &str = include_str!("../prices.json");
-/// Write units per second that a new on-demand table accepts at once. Source: DynamoDB developer
-/// guide, "On-demand capacity mode".
+/// Write units per second that a new on-demand table accepts immediately. Source: DynamoDB
+/// developer guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
-/// A partition with a larger share of the writes is reported.
+/// A partition with a larger share of the writes is reported as hot.
 const HOT_SHARE: f64 = 0.1;
-/// With fewer writes, a large share may be chance.
+/// With fewer writes, a large share may be a coincidence.
 const HOT_WRITES_MIN: u64 = 40;
-/// With fewer items, the writes of one item are a large share by themselves.
+/// With fewer items, the writes of a single item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Number of items of each table that are tried before a start.
+/// Number of items of each table that are transformed as a test before a start.
 const TRIED_AT_START: u64 = 100;
-/// Number of samples that are shown, before and after.
+/// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
 
 #[derive(Deserialize)]
@@ -72,7 +72,7 @@ impl Prices {
         (writes * self.on_demand.million_writes + reads * self.on_demand.million_reads) / 1e6
     }
 
-    /// Returns the price of provisioned units for the time that they are needed; one unit serves
+    /// Returns the price of provisioned units for the time in which they are used. One unit serves
     /// one request per second.
     fn provisioned(&self, writes: f64, reads: f64) -> f64 {
         let hours = |units: f64| units / 3600.0;
@@ -82,19 +82,20 @@ impl Prices {
 }
 
 impl Tried {
-    /// Counts the bytes of an item that is written.
+    /// Counts the bytes of an item that the migration writes.
     fn made(&mut self, item: &model::Item) {
         self.bytes += item.size() as u64;
         self.after.add(item);
     }
 }
 
-/// Of all items, as far as the samples tell.
+/// Facts about all items, estimated from the samples.
 #[derive(Default)]
 struct Whole {
     items: u64,
     source_bytes: f64,
-    /// Bytes of the targets afterwards, without marks; in place, of the changed items.
+    /// Bytes of the targets afterwards, without marks. For a change in place, bytes of the changed
+    /// items.
     target_bytes: f64,
     cost: Cost,
     /// Names in the plan that no sampled item has.
@@ -108,7 +109,7 @@ struct Whole {
 struct Tried {
     /// Sizes of the source items.
     before: Sizes,
-    /// Sizes of what is written.
+    /// Sizes of the items that are written.
     after: Sizes,
     sources: u64,
     outputs: u64,
@@ -116,19 +117,19 @@ struct Tried {
     bytes: u64,
     /// Number of items in place that need no change.
     kept: u64,
-    /// Number of items that the program drops.
+    /// Number of items that the plan's program drops.
     dropped: u64,
     refused: Vec<String>,
     collisions: Vec<String>,
-    /// Items that the way back does not restore.
+    /// Items that the way back does not restore exactly.
     not_invertible: Vec<String>,
-    /// Tables whose whole items the plan may read, when it changes them in place.
+    /// Tables that are changed in place, and whose items the plan may read in full.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
 }
 
-/// Checks a plan, tries it on samples, and reports.
+/// Checks a plan, transforms samples, and reports the result.
 pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
@@ -182,13 +183,14 @@ impl Whole {
     /// Adds a source table with its samples.
     fn add(&mut self, basis: Basis<'_>, table: &str, sample: &[model::Item], made: u64) {
         let facts = basis.tables.get(table);
-        // DescribeTable's count may be hours old; the sampled items exist in any case.
+        // DescribeTable's count may be hours old, but there are at least as many items as were
+        // sampled.
         let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
         let tried = (sample.len() as u64).max(1);
         self.items += count;
         self.target_bytes += ratio(made, tried) * float(count);
         self.cost.add_table(basis, table, sample, float(count));
-        // DescribeTable's size is as old as its count.
+        // DescribeTable's size is as old as its count, so it is not below that of the samples.
         let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
         let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
         self.source_bytes += bytes.max(ratio(seen, tried) * float(count));
@@ -199,7 +201,7 @@ impl Whole {
     }
 }
 
-/// Returns the way back; `None` if the plan has none.
+/// Returns the migration of the way back; `None` if the plan has none.
 fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Option<Migration>> {
     if plan.inverse.is_empty() {
         return Ok(None);
@@ -208,7 +210,7 @@ fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Optio
     compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
 }
 
-/// Returns why the first sample cannot be transformed, if none can.
+/// Returns why the first sample cannot be transformed, if no sample can.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -283,8 +285,8 @@ fn try_one(
     }
 }
 
-/// Returns why the way back does not restore an item, as a comparison counts it; `None` if it does.
-/// For a change in place, the changed item is compared.
+/// Returns why the way back does not restore an item, by the rule of a comparison; `None` if it
+/// does. For a change in place, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,
@@ -367,8 +369,7 @@ fn report(
     })
 }
 
-/// Returns the partitions with too large a share of the writes; empty if too few items were tried
-/// to tell.
+/// Returns the partitions with too large a share of the writes; empty if the samples are too few.
 fn hot_partitions(all: &Tried) -> Vec<String> {
     let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
     if !is_enough || all.partitions.len() < 2 {
@@ -423,7 +424,7 @@ fn as_text(report: &Value) -> String {
         let dropped = at(report, "/dropped");
         text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
     }
-    // A purge can have none.
+    // A purge cannot have a way back, so this is not reported for it.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
         text.push_str("  no `inverse`: there is no way back\n");
     }
@@ -464,7 +465,7 @@ fn findings_text(report: &Value) -> String {
     text
 }
 
-/// Formats a line for each phase and each index that it writes to.
+/// Formats a line for each phase, and for each index that the phase writes.
 fn phases_text(report: &Value) -> String {
     let mut text = String::new();
     for phase in at(report, "/phases").as_array().into_iter().flatten() {

@@ -1,6 +1,7 @@
-//! Sizes of the tried items before and after, against the unit in which writes are charged.
+//! Sizes of the sampled items before and after a migration, compared with the size of one write
+//! unit.
 //!
-//! A plan that splits documents so that each part costs one write unit shows here whether it does.
+//! They show whether a plan that splits documents makes parts that each cost one write unit.
 
 use model::Item;
 use model::limits::WRITE_UNIT_BYTES;
@@ -15,7 +16,7 @@ pub(super) struct Sizes {
     items: u64,
     bytes: u64,
     largest: u64,
-    /// Items that one write unit writes.
+    /// Number of items that cost one write unit.
     of_one_unit: u64,
 }
 
@@ -29,7 +30,7 @@ impl Sizes {
         self.of_one_unit += u64::from(size <= WRITE_UNIT_BYTES as u64);
     }
 
-    /// Returns the sizes before and after as the report has them.
+    /// Returns the sizes before and after, for the report.
     pub(super) fn json(before: &Self, after: &Self) -> Value {
         let of = |it: &Self| {
             json!({
@@ -41,7 +42,7 @@ impl Sizes {
     }
 }
 
-/// Returns a line for each side of the report's sizes; nothing where the report has none.
+/// Returns a line for each side of the report's sizes; empty if the report has no sizes.
 pub(super) fn text(sizes: &Value) -> String {
     let line = |(name, place): (&str, &str)| {
         let of = |what: &str| at(sizes, &format!("{place}/{what}")).as_u64();

@@ -1,11 +1,11 @@
-//! Reports on plans that were tried on items.
+//! Tests of reports about plans and sample items.
 
 use model::json::item_from_str;
 use model::{KeyAttribute, KeyAttributeType, KeySchema};
 
 use super::*;
 
-/// Returns the report on a plan that was tried on items of `orders`: as JSON, and as text.
+/// Returns the report about a plan and sample items of `orders`, as JSON and as text.
 fn said(plan: &str, items: &[&str]) -> (Value, String) {
     let file = PlanFile::read("plan.yaml", plan).unwrap();
     let schema = |partition: &str, sort: Option<&str>| {
@@ -48,12 +48,12 @@ fn a_purge_estimates_the_removed_items() {
     assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
     assert!(!text.contains("inverse"), "{text}");
-    // A typing error removes nothing, and is reported.
+    // A condition with a typing error matches nothing, which is reported.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
     assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
     assert_eq!(report["refused_count"], 2, "{report}");
     assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
-    // Conditions that are limited to attributes are not reported.
+    // Conditions that read only some attributes are not reported.
     assert_eq!(report["reads_any_attribute"], json!([]));
     let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
     assert_eq!(report["reads_any_attribute"], json!(["orders"]));
@@ -94,7 +94,7 @@ fn each_phase_has_its_units() {
         (phase["write_units"].as_f64().unwrap(), phase["read_units"].as_f64().unwrap())
     };
     let found: Vec<(f64, f64)> = phases.iter().map(units).collect();
-    // A comparison scans both tables, and reads source, target and source again.
+    // A comparison scans both tables, and reads the source, the target, and the source again.
     assert_eq!(found, [(1.0, 1.0), (1.0, 0.0), (0.0, 5.0), (1.0, 1.0)], "{report}");
     assert!(text.contains("  comparison: 0.0 write units and 5.0 read units\n"), "{text}");
     assert!(text.contains("1.0 write units and 0.0 read units for each source write"), "{text}");
@@ -156,7 +156,7 @@ fn a_partition_is_hot_only_where_enough_was_tried() {
         let partitions = partitions.map(|(n, count)| (format!("shop {n}"), *count)).collect();
         hot_partitions(&Tried { sources, outputs, partitions, ..Tried::default() })
     };
-    // Five documents of some parts each.
+    // These are five documents of some parts each.
     assert!(hot(5, &[6, 6, 6, 6, 7]).is_empty());
     assert!(hot(5, &[100, 100, 100, 100, 100]).is_empty());
     assert!(hot(500, &[1; 500]).is_empty());
@@ -188,7 +188,7 @@ fn a_million_of_each_costs_the_list_price() {
     let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-9;
     assert!(near(prices.on_demand(1e6, 0.0), prices.on_demand.million_writes));
     assert!(near(prices.on_demand(0.0, 2e6), 2.0 * prices.on_demand.million_reads));
-    // 3,600 requests are one unit for an hour.
+    // 3,600 requests are one provisioned unit for an hour.
     assert!(near(prices.provisioned(3600.0, 0.0), prices.provisioned.write_unit_hour));
     assert!(near(prices.provisioned(0.0, 7200.0), 2.0 * prices.provisioned.read_unit_hour));
     let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());

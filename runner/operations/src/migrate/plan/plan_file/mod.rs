@@ -1,7 +1,7 @@
 //! Parses plan files: YAML into a plan, with the place of every error.
 //!
-//! Existence of tables and fitness of transforms are checked elsewhere; [`PlanFile::show`] finds
-//! the place in the file for such an error.
+//! `plan::check` checks the plan against its tables. [`PlanFile::show`] finds the places in the
+//! file for its errors.
 
 mod split;
 
@@ -18,20 +18,20 @@ use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{self, Kind as NodeKind, Node};
 
-/// Size limit of a plan file; plans have some dozens of lines.
+/// Maximum size of a plan file. A plan has some dozens of lines.
 const BYTES_MAX: usize = 256 * 1024;
-/// Default number of scan segments of a table: enough for Lambda's parallelization factor of 10,
-/// without more items in the control table than needed.
+/// Default number of scan segments of a table. It is enough for Lambda's highest parallelization
+/// factor, 10, and keeps the number of items in the control table low.
 const SEGMENTS: u32 = 8;
-/// Default seconds for which a writer may act on a route.
+/// Default number of seconds for which a writer may use a route that it has read.
 const GATE_SECONDS: u32 = 2;
-/// Maximum length of a name, which is part of keys and of file names.
+/// Maximum length of a migration's name, which is part of keys and of file names.
 const NAME_LENGTH_MAX: usize = 64;
 
-/// Length of a table's name. Source: DynamoDB API reference, `CreateTable`.
+/// Valid lengths of a table's name. Source: DynamoDB API reference, `CreateTable`.
 const TABLE_LENGTH: RangeInclusive<usize> = 3..=255;
 
-/// A plan, and the places of its parts in the file.
+/// A plan, and the places of its elements in the file.
 pub(crate) struct PlanFile {
     pub(crate) plan: Plan,
     pub(crate) name: String,
@@ -49,9 +49,9 @@ impl PlanFile {
     /// Parses a plan file; `name` is its name in messages.
     ///
     /// # Errors
-    /// All errors, as text for the operator.
+    /// All errors in the file, as text for the operator.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
-        // Editors on Windows write a byte order mark.
+        // Editors on Windows write a byte order mark, which YAML does not expect here.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim().is_empty() || text.len() > BYTES_MAX {
             return Err(fatal!(
@@ -73,7 +73,7 @@ impl PlanFile {
         }
     }
 
-    /// Shows errors against the tables at their places in the file.
+    /// Formats errors that a check against the tables has found, with their places in the file.
     pub(crate) fn show(&self, errors: &[PlanError]) -> String {
         let findings = Findings::new(&self.name, &self.text);
         for error in errors {
@@ -348,7 +348,7 @@ impl Reader<'_, '_> {
         Some(Output { to, transform, key: BTreeMap::new() })
     }
 
-    /// Parses a jq program and checks it by itself.
+    /// Parses a jq program, and checks its syntax.
     fn program(&mut self, program: &Node, place: &str) -> Option<String> {
         self.places.insert(place.to_owned(), program.at);
         let text = program.as_text()?;
@@ -361,7 +361,7 @@ impl Reader<'_, '_> {
         Some(text.to_owned())
     }
 
-    /// Parses the templates of a key and checks each by itself.
+    /// Parses the templates of a key, and checks each one's syntax.
     fn key(&mut self, node: &Node, place: &str) -> BTreeMap<String, String> {
         let mut key = BTreeMap::new();
         for entry in node.get("key").map(Node::entries).unwrap_or_default() {
@@ -407,8 +407,8 @@ impl Reader<'_, '_> {
         Some(Output { to: to?.as_text()?.to_owned(), transform, key })
     }
 
-    /// Returns the place of a byte of a program, if the file has the program on one line unchanged;
-    /// else the beginning of the program.
+    /// Returns the file position of a byte in a program. If the program does not stand unchanged on
+    /// one line, returns the beginning of the program.
     fn inside(&self, node: &Node, program: &str, byte: usize) -> Span {
         let line = self.findings.source_line(node.at.line);
         let before = program.get(..byte).unwrap_or(program);

@@ -1,6 +1,6 @@
 //! Parses the part of a plan file that describes how documents are split.
 //!
-//! Whether it fits the tables is checked elsewhere.
+//! `plan::check` checks it against the tables.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use rules::migration::plan::{Cut, Output, Part, Parts, Source};
 use crate::migrate::plan::plan_file::Reader;
 use template::document::Node;
 
-/// Default sort key of the item with the attributes that are in no part.
+/// Default sort key of the item that has all attributes outside of the parts.
 const PROFILE: &str = "PROFILE";
 
-/// Returns the way back of split tables: from the parts to the documents.
+/// Returns the sources of the way back of split tables, which reads parts and writes documents.
 pub(crate) fn inverse(sources: &[Source]) -> Vec<Source> {
     let back = sources.iter().filter_map(|source| {
         let output = source.items.first()?;

@@ -1,12 +1,12 @@
 //! Measures the time of a store's stream records, which may be coarser than the store's clock.
 //!
-//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence
-//! compares these times, so it has passed only when a record shows a later one; the clock alone
-//! does not prove it. The record is that of a marker: an entry of the control table that every
-//! check replaces and that functions ignore.
+//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is
+//! compared with these times. It has passed only when a record has a later time; the clock alone
+//! does not prove this. To get such a record, every check replaces the marker, an entry of the
+//! control table that functions ignore.
 //!
-//! The measured lag of record times is kept in the same entry: every comparison of record times
-//! with another moment has to allow for it.
+//! The measured lag of record times is stored in the same entry. A comparison of a record's time
+//! with another time has to add this lag.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,36 +18,36 @@ use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// Maximum seconds by which record times may be behind the clock: a minute, and some for the
-/// request. Writers may be blocked for as long.
+/// Maximum seconds by which record times may be behind the clock: a minute, and some seconds for
+/// the request. Writers may be blocked for that long.
 const BEHIND_MAX: i64 = 75;
-/// How long a fence may take to pass: usable record times advance within this.
+/// How long a fence may take to pass. Usable record times advance within this time.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
-/// How long a stream may take to deliver a marker; DynamoDB takes about a second.
+/// How long a stream may take to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
-/// Interval of reads for a marker: five requests a second for each shard; more are throttled.
+/// Interval of reads for a marker. A shard allows five requests a second; more are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
-/// Interval of listings of the shards while a marker is awaited: a shard may have split.
+/// Interval of listings of the shards during a wait for a marker, because a shard may have split.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a wait is announced.
 const SAID_AFTER: Duration = Duration::from_secs(3);
-/// A larger lag means coarse record times, not different clocks.
+/// A larger lag is caused by coarse record times, not by different clocks.
 const COARSE_SECONDS: i64 = 6;
 
-/// A marker that the stream delivered.
+/// A marker whose record the stream has delivered.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     /// The time of its record, in seconds since 1970.
     second: i64,
-    /// Seconds by which that is behind the store's clock before the write.
+    /// Seconds by which the record's time is behind the store's clock just before the write.
     behind: i64,
 }
 
-/// A reader of the time that records show.
+/// A reader of the control table's stream, which finds the times of marker records.
 pub(crate) struct RecordTime<'c> {
     context: &'c Context,
     stream: Stream,
-    /// The known shards, and the position in each.
+    /// The known shards, and the position in each shard.
     places: BTreeMap<String, Place>,
     listed: Instant,
 }
@@ -62,15 +62,15 @@ impl<'c> RecordTime<'c> {
         let mut opened = Self { context, stream, places, listed: Instant::now() };
         for id in shard_ids(&opened.stream) {
             let mut place = Place::new(Start::Latest(i64::MIN));
-            // Gets the iterator now, so that later writes are after it.
+            // The iterator is requested now, so that it is before all later writes.
             read(&opened.stream, &id, &mut place).await?;
             opened.places.insert(id, place);
         }
         Ok(opened)
     }
 
-    /// Waits until a record shows a later time than `second`, and notes how coarse the times are.
-    /// All later records then show a later time too.
+    /// Waits until a record has a later time than `second`, and stores how coarse the times are.
+    /// All later records have a later time too.
     ///
     /// # Errors
     /// When the times do not advance, or the marker cannot be written or read.
@@ -131,7 +131,7 @@ impl<'c> RecordTime<'c> {
         if self.listed.elapsed() > LIST_EVERY {
             (self.stream, self.listed) = (listed(self.context).await?, Instant::now());
             for id in shard_ids(&self.stream) {
-                // A new shard has only recent records.
+                // The shard is new, so it has only recent records.
                 self.places.entry(id).or_insert_with(|| Place::new(Start::TrimHorizon));
             }
         }
@@ -148,11 +148,11 @@ fn shard_ids(stream: &Stream) -> Vec<String> {
     stream.shards.iter().filter_map(|shard| shard.shard_id.clone()).collect()
 }
 
-/// Reads the next page of a shard; empty once it has ended.
+/// Reads the next page of a shard; returns no record once the shard has ended.
 async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Record>> {
     match stream.next_page(shard, place).await {
         Ok(page) => Ok(page.unwrap_or_default()),
-        // The marker is new, so it is not among trimmed records.
+        // The marker is new, so it cannot be among the trimmed records.
         Err(Refusal::Trimmed) => {
             *place = Place::new(Start::TrimHorizon);
             Ok(Vec::new())
@@ -161,7 +161,8 @@ async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Rec
     }
 }
 
-/// Returns true for the record of a marker's write, and not for that of its replacement.
+/// Returns true for the record of a marker's own write, and false for the record of its
+/// replacement.
 fn is_of(record: &Record, marker: &str) -> bool {
     let written = || record.event().pointer("/dynamodb/NewImage/marker/S")?.as_str();
     record.json().contains(marker) && written() == Some(marker)
@@ -195,7 +196,7 @@ pub(crate) async fn behind(context: &Context) -> Result<i64> {
     Ok(i64::try_from(behind).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
 }
 
-/// Returns how much longer a fence may take because of coarse record times; zero if they are as
+/// Returns how much longer a fence may take because record times are coarse; zero if they are as
 /// fine as DynamoDB's.
 ///
 /// # Errors
@@ -209,7 +210,7 @@ pub(crate) async fn coarseness(context: &Context) -> Result<Duration> {
 /// Checks in advance that a fence can be set on this store.
 ///
 /// # Errors
-/// Why none can be set, or that this is unknown.
+/// Why no fence can be set, or that this is unknown.
 pub(crate) async fn check(context: &Context) -> Result<()> {
     let shown = RecordTime::open(context).await?.show().await?;
     if shown.behind > BEHIND_MAX {

@@ -22,17 +22,18 @@ use crate::migrate::switch::switching_tests::{
 use client::output::Output;
 use testing::proxy::with_record_times;
 
-/// Seconds to which times are rounded down: more than a fence waits for the clock.
+/// Unit in seconds to which record times are rounded down. It is longer than a fence waits for the
+/// clock.
 const UNIT: i64 = 12;
 
-/// Returns the same store, reached through an endpoint that shows other record times.
+/// Returns a context for the same store, through an endpoint that changes record times by `time`.
 async fn shown_as(served: &Served, time: fn(i64) -> Option<i64>) -> Context {
     let url = with_record_times(&served.context.endpoint, time).await;
     Context::new(&url, "weir-migrations", Output::Table)
 }
 
-/// Returns a store whose record times are rounded down, early in one of these units: the clock
-/// passes a fence long before a record shows it.
+/// Returns a store whose record times are rounded down. The current time is early in a unit, so the
+/// clock passes a fence long before a record does.
 async fn rounded() -> (Served, Context) {
     let served = serve().await;
     let context = shown_as(&served, |made| Some(made - made % UNIT)).await;
@@ -47,8 +48,8 @@ async fn put(context: &Context, table: &str, key: &str) {
     put.item("p", Sdk::S(key.to_owned())).send().await.unwrap();
 }
 
-/// Returns the records of a table that count for a migration, as the function and as the drain
-/// decide.
+/// Returns the numbers of a table's records that count for a migration, as the function and as the
+/// drain count them.
 async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64) -> [u64; 2] {
     let fence = u64::try_from(since).ok();
     let migration = compile(context, plan, direction).await.unwrap().fenced(fence);
@@ -128,10 +129,10 @@ async fn concurrent_markers_are_distinguished_and_leave_one_entry() {
     assert_eq!(entries.len(), 1);
 }
 
-/// Record times that cannot separate writes.
+/// Record times that cannot separate earlier writes from later ones.
 const USELESS: [fn(i64) -> Option<i64>; 2] = [|made| Some(made - made % 1_000_000_000), |_| None];
 
-/// A program that cannot start workers.
+/// A stub of a program that cannot start workers.
 struct NoWorkers;
 
 #[async_trait::async_trait]
