@@ -100,8 +100,8 @@ impl Writing {
                     .filter(|span| span.end - span.start == offset(text.len()));
                 Kept::Text(as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))))
             }
-            // A whole number without a point and an exponent is exactly a 64-bit integer, or out of
-            // range.
+            // Only a whole number can be parsed as an integer: other texts have a point or an
+            // exponent.
             (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
             (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
                 let fits =

@@ -80,8 +80,8 @@ pub(super) fn has_room_for(number: &Number) -> bool {
     unscaled.is_some_and(|unscaled| unscaled.unsigned_abs() < bound)
 }
 
-/// Returns the columns of `base` and, for each other attribute of the item, one column, in the order
-/// of their names. Also returns a note for each attribute that gets no column.
+/// Returns the columns of `base`, followed by one column for each other attribute of the item, in
+/// the order of the columns' names. Also returns notes about the attributes that get no column.
 pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<String>) {
     let known: BTreeSet<&Path> = base.columns().map(|column| &column.path).collect();
     let mut taken: BTreeSet<String> = base.columns().map(|column| column.name.clone()).collect();

@@ -110,8 +110,8 @@ mod tests {
             ("", r#"{"id":{"N":"1.5"}}"#, "id", "id", Some(r#"{"N":"1.5"}"#)),
             ("", r#"{"id":{"N":"15"}}"#, "id", "id", None),
             ("", r#"{"s.k":{"N":"0.5"}}"#, "s_k", "s.k", Some(r#"{"N":"0.5"}"#)),
-            // Only the nested value has a type that does not fit, so the note identifies the
-            // attribute.
+            // The note names the type of the value. The nested value has another type, so it is not
+            // meant.
             (
                 "",
                 r#"{"s.k":{"N":"0.5"},"s":{"M":{"k":{"S":"x"}}}}"#,

@@ -298,8 +298,8 @@ mod tests {
             (Deletes::Expired, false, "1795228199", None),
             (Deletes::All, false, "1795228198", Some("inferred")),
             (Deletes::All, false, "1795228199", Some("user")),
-            // TTL never deletes these items, because they are too old or their attribute is no
-            // valid time.
+            // The first expiry is just within TTL's limit of five years. TTL ignores the other
+            // ones.
             (Deletes::Expired, false, "1637548199", Some("inferred")),
             (Deletes::Expired, false, "1637548198", None),
             (Deletes::Expired, false, "0", None),

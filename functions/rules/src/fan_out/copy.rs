@@ -128,9 +128,9 @@ impl CopyRule {
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Returns whether a copy that became `new` must be checked. It must be checked in three cases: it has
-    /// no mark of its origin, another writer changed copied values, or its place in the index changed. In
-    /// the last case, a running job may have passed the new place already.
+    /// Returns whether a copy that became `new` must be checked. There are three reasons: it may lack its
+    /// origin's values, another writer changed copied values, or its place in the index changed. A running
+    /// job may have passed the new place already.
     ///
     /// A write by Weir keeps the origin and raises the mark. If a mark was lowered or came with another
     /// origin, a client wrote back a whole item that it had read earlier. Such a copy is checked even if

@@ -105,8 +105,8 @@ fn multiply(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
             if times.is_nan() || times < 0.0 {
                 return Ok(Val::Null);
             }
-            // The length is checked before the multiplication, because a text may become longer than
-            // the maximum.
+            // The length is checked before the multiplication, so that no text beyond the maximum is
+            // created.
             #[expect(clippy::cast_possible_truncation, reason = "saturates, which is refused")]
             let times = if times < 1.0 { usize::from(times >= 1.0) } else { times as usize };
             machine.text_of(text.len().saturating_mul(times))?;

@@ -174,8 +174,8 @@ impl Machine {
         }
     }
 
-    /// Collects the values of a term, the last one first. A term that ends with an error has the
-    /// error as its last entry.
+    /// Collects the values of a term, the last one first. If the term ends early, the reason
+    /// precedes them.
     fn children(
         &self,
         next: &Term,

@@ -235,7 +235,7 @@ impl Machine {
         self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
     }
 
-    /// Evaluates a term and hides the stop of a receiver that needs no more values.
+    /// Evaluates a term until its receiver returns true, because it needs no more values.
     pub(super) fn until_enough(
         &self,
         term: &Term,
@@ -318,7 +318,7 @@ impl Machine {
         }
     }
 
-    /// Passes on slices of the values of a term, for each pair of bounds.
+    /// Passes on the key of a slice, an object with `start` and `end`, for each pair of bounds.
     fn slices(
         &self,
         from: Option<&Term>,

@@ -71,8 +71,7 @@ impl AttributePath {
                 let known: BTreeSet<String> =
                     tops.iter().flat_map(|members| members.keys().cloned()).collect();
                 let path = Self(self.0.iter().take(number + 1).cloned().collect()).to_string();
-                // Without known names, the whole value is absent, and there is nothing to compare
-                // with.
+                // Without other names at this place, there is nothing to compare with.
                 return (!known.is_empty()).then(|| Absent { path, name: name.clone(), known });
             }
             tops = values.iter().filter_map(|value| value.as_map()).collect();
@@ -230,8 +229,8 @@ impl Walk {
         self.bind(pattern, &place, vars)
     }
 
-    /// Records that a name is read. Without a literal name, the read counts as that of a list
-    /// member.
+    /// Records that a name is read, and returns its place. Without a literal name, returns the
+    /// place of a list member.
     fn read(&mut self, place: Place, name: Option<&str>) -> Place {
         let Some(name) = name else { return member(&place) };
         let mut path = place?;
@@ -254,7 +253,7 @@ impl Walk {
             self.term(key, input, vars);
             let place = self.term(value, input, vars);
             let Some(name) = key.literal() else { continue };
-            // `{name}` only passes the attribute on, so the object does not set the name itself.
+            // `{name}` passes the attribute on. Any other value sets it.
             let own = AttributePath(vec![Step::Name(name.to_owned())]);
             if place != Some(own) {
                 self.made.insert(name.to_owned());

@@ -234,8 +234,8 @@ fn check_keys(
     }
     let references = partition.map(KeyTemplate::references).unwrap_or_default();
     if let Some(reference) = references.into_iter().find(|name| !documents.contains(name)) {
-        // Such a document could move to another partition, and would then be assembled from both
-        // partitions.
+        // If this attribute changed, the document would move to another partition and be assembled
+        // from both.
         wrong.push((
             format!("key.{}", items.partition.name),
             format!("`{reference}` is not a key of the document; the parts of a document must stay in one partition"),
@@ -245,7 +245,7 @@ fn check_keys(
         && let Some(lacks) =
             documents.attributes().find(|key| !template.references().contains(&key.name.as_str()))
     {
-        // Two such documents in one partition would be mixed up.
+        // Without this key attribute in the template, two documents could share a partition.
         wrong.push((
             format!("key.{}", items.partition.name),
             format!("`{}` is a key of the document and must be part of this template", lacks.name),

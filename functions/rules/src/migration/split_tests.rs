@@ -193,8 +193,8 @@ proptest! {
             state(&mut table, forward.backfill("documents", &document).unwrap());
             prop_assert_eq!(outputs.len(), table.len());
             for (target, item) in &outputs {
-                // Large values are in pieces, so only the profile may be large: it holds values that
-                // cannot become parts.
+                // Large values are in pieces. Values that cannot become parts are only in the
+                // profile.
                 let sort = item["sk"].as_str().unwrap();
                 if sort.contains('#') && sort != "PROFILE" && !sort.starts_with("actor") {
                     let rest = item.iter().filter(|(name, _)| !["pk", "sk"].contains(&name.as_str()));

@@ -278,8 +278,8 @@ impl EditionHead {
         // An incomplete edition is refused in any case, so its base does not matter.
         let base = edition.base.filter(|_| edition.state == EditionState::Ready);
         match base {
-            // The edition is already current, because the command was repeated. Its base is the
-            // previous edition.
+            // The command was repeated. The edition is already current, so its base differs from
+            // the current one.
             _ if number == current => {}
             Some(base) if base != current => {
                 return Err(PublishRefusal::OtherBase { number, base, current });

@@ -68,9 +68,9 @@ proptest! {
                         continue;
                     }
                     tables.apply(&rule, &[index.get(&records)]);
-                    // A very old record may restore a deleted slot, if no stream and no failure
-                    // destination keeps records that long. The next reconciliation removes the
-                    // slot.
+                    // After an expiry, an old record may restore a deleted slot. No stream and no
+                    // failure destination keeps records that long. The next reconciliation removes
+                    // the slot.
                     if forgotten {
                         reconcile_all(&mut tables, &table);
                     }

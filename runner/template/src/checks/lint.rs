@@ -77,8 +77,7 @@ pub(crate) fn accepts(resource: &Node, name: &str) -> bool {
     accepted_names(resource).iter().any(|node| node.as_text() == Some(name))
 }
 
-/// Reports an unknown name in `Accept`. It has no effect, so the author would expect a silence that
-/// does not come.
+/// Reports an unknown name in `Accept`, because it would silently accept nothing.
 pub(crate) fn check_accepted(resource: &Resource<'_>, findings: &Findings<'_>) {
     for node in accepted_names(resource.node) {
         let name = node.as_text().unwrap_or_default();
@@ -204,8 +203,7 @@ pub(crate) fn check_mapping(
     let place = |name: &str| properties.key_place(name).unwrap_or(mapping.at);
     let has_bound = mapping.retry_attempts_max.is_some() || mapping.record_age_max.is_some();
     if !has_bound && is_bound_refused {
-        // If the table is unknown, its own error is reported, and nothing is known about the
-        // stream.
+        // The invalid limit was already reported.
     } else if !has_bound {
         warn(
             properties,

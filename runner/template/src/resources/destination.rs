@@ -19,8 +19,8 @@ const SERVICES: &[(&str, &str)] =
 /// What happens to a batch if its destination is not emulated.
 const INSTEAD: &str = "it is not sent there; a discarded batch is only logged";
 
-/// Parses the destination of a mapping of this function. For an event, the destination's `Type` is
-/// needed too, because SAM adds permissions by it.
+/// Parses the destination of a mapping of this function. For an event, SAM grants the function
+/// access to the destination only if its `Type` is given, so the access is checked.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     function: &str,
