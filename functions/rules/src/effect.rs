@@ -63,7 +63,7 @@ pub enum Effect {
     Continue {
         /// The origin.
         origin: Origin,
-        /// The job's revision.
+        /// The job's revision; see [`Revision`].
         revision: Revision,
     },
     /// A copy must be checked: it must hold the current values of its origin.

@@ -89,7 +89,7 @@ pub enum LookAhead {
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// The decision of a stream function. The same record always gives the same effects.
+/// A rule: the decisions of a stream function. The same record always gives the same effects.
 pub trait Rule {
     /// Returns how the records of a batch are read before the first decision.
     fn look_ahead(&self) -> LookAhead {

@@ -33,14 +33,14 @@ pub struct ShardCheckpoint {
 /// The position in a shard up to which every record is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointPosition {
-    /// Nothing is done, and every record is to be delivered.
+    /// Nothing is done. Every record must be delivered.
     TrimHorizon,
-    /// Nothing is done, and records written since the mapping was created are to be delivered.
+    /// Nothing is done. Records that were written after the mapping was created must be delivered.
     Latest,
     /// Every record up to this one (inclusive) is done or discarded.
     After(SequenceNumber),
-    /// The whole shard is done. Kept as a tombstone, so that the shard is not read again
-    /// while the stream still lists it.
+    /// The whole shard is done. The checkpoint is kept as a tombstone, so that the shard is not
+    /// read again while the stream still lists it.
     Closed {
         /// When it was done, in milliseconds of the store's time.
         at_ms: i64,

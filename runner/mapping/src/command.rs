@@ -32,7 +32,8 @@ pub struct Now {
     /// The store's time in milliseconds since 1970, for the age of records and the life of
     /// tombstones. It may be frozen or jump.
     pub time_ms: i64,
-    /// Milliseconds since any fixed moment, monotonic: for polls, batching windows and back-off.
+    /// The monotonic time in milliseconds since a fixed moment, for polls, batching windows and
+    /// back-off.
     pub tick_ms: u64,
 }
 
@@ -50,7 +51,7 @@ pub enum Input {
     },
     /// The stream's shards could not be listed.
     DescribeFailed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The store reports that the stream does not exist.
@@ -128,7 +129,8 @@ pub enum ReadFailure {
         /// The stream's message.
         reason: String,
     },
-    /// The shard or its stream does not exist: not yet, no longer, or not for these credentials.
+    /// The shard or its stream does not exist. It may not exist yet, may be deleted, or may be
+    /// invisible to these credentials.
     ShardGone {
         /// The stream's message.
         reason: String,
@@ -206,8 +208,8 @@ pub enum Command {
         /// The new position.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable soon, and answer with `Saved`: the mapping has just
-    /// seen its stream, or a window has ended.
+    /// Make the mapping's checkpoints durable soon, and answer with `Saved`. The mapping sends this
+    /// after it has first seen its stream, and after a window has ended.
     Save,
     /// Store a failure record; answer with `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
@@ -266,7 +268,7 @@ pub enum Event {
         batch: BatchId,
         /// How many records at the batch's start are done nevertheless.
         done: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The failed records are split.
@@ -293,7 +295,7 @@ pub enum Event {
         last: SequenceNumber,
         /// How many records.
         count: usize,
-        /// Why.
+        /// The reason.
         condition: Condition,
         /// The key of the failure record. `None` if there is no destination, or if it was
         /// unreachable until the records expired.
@@ -318,19 +320,19 @@ pub enum Event {
     DestinationUnavailable {
         /// The shard.
         shard: ShardId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The stream could not be listed.
     StreamUnavailable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A shard could not be read.
     ShardUnavailable {
         /// The shard.
         shard: ShardId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Records are lost: the stream trimmed them before they were read. The shard and its

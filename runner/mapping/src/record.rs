@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::back_off;
 use super::sequence::SequenceNumber;
 
-/// A Lambda event carries at most 6 MB (Lambda quotas, "Invocation payload"), in bytes, inclusive.
+/// The maximum size of a Lambda event in bytes, inclusive: 6 MB (Lambda quotas, "Invocation
+/// payload").
 pub const EVENT_BYTES_MAX: usize = 6 * 1024 * 1024;
 
 const EVENT_HEAD: &str = r#"{"Records":["#;

@@ -89,7 +89,8 @@ pub struct Settings {
     pub filter: FilterCriteria,
     /// Whether discarded records go to a destination. The checkpoint waits for the destination.
     pub has_failure_destination: bool,
-    /// Whether failure records have the whole event: S3's have it; those of SQS and SNS do not.
+    /// Whether failure records have the whole event. Those for S3 have it; those for SQS and SNS do
+    /// not.
     pub failure_payload: bool,
     /// The tolerated difference between the clocks of the mapping and the stream, in milliseconds.
     /// A record counts as newer than the mapping if it is older by at most this much.

@@ -12,7 +12,7 @@ use super::sequence::SequenceNumber;
 use super::settings::StartingPosition;
 use super::work::Work;
 
-/// A page of this many records is full (`GetRecords`, DynamoDB API reference).
+/// The number of records of a full page (`GetRecords`, DynamoDB API reference).
 const PAGE_RECORDS_MAX: usize = 1_000;
 /// The size in bytes of JSON from which a page counts as full. DynamoDB ends a page at 1 MB by its
 /// own measure, which is close to the size of the text.
@@ -74,7 +74,7 @@ pub(super) struct Shard {
     expired: u32,
     missing: Option<Missing>,
     ended: bool,
-    /// When the last read was requested, if it found nothing more; `None` if it found records.
+    /// When the last read was requested, if it found no more records; `None` if it found some.
     pub(super) tip: Option<u64>,
     /// Whether the last listing contained it.
     pub(super) listed: bool,

@@ -40,7 +40,7 @@ impl Work {
         self.progress.checkpoint()
     }
 
-    /// Returns the open tumbling window. With windows there is one lane.
+    /// Returns the open tumbling window. A mapping with windows has only one lane.
     pub(super) fn window(&self) -> Option<&OpenWindow> {
         self.lanes.iter().find_map(|lane| lane.window.as_ref())
     }
@@ -65,7 +65,8 @@ impl Work {
         self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    /// Returns the number of failed attempts for the current records, in the worst lane.
+    /// Returns the number of failed attempts for the current records, in the lane with the most of
+    /// them.
     pub(super) fn failed_attempts(&self) -> u32 {
         self.lanes.iter().map(Lane::failed_attempts).max().unwrap_or(0)
     }

@@ -16,7 +16,7 @@ pub struct Context {
     /// The template's folder, to inspect `CodeUri`. Without a folder, no files are inspected, and
     /// every function for `provided` counts as a Cargo package.
     pub folder: Option<PathBuf>,
-    /// Whether another runtime runs the functions, whatever their language.
+    /// Whether another runtime runs all functions, in any language.
     pub invoked_elsewhere: bool,
 }
 

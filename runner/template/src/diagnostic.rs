@@ -320,7 +320,7 @@ impl<'t> Findings<'t> {
         shown.sort_by_key(|found| (found.line, found.column));
         let more = shown.len().saturating_sub(ERRORS_SHOWN_MAX);
         if more > 0 {
-            // Errors matter more than warnings if not all can be shown.
+            // If not all findings can be shown, errors have priority.
             shown.sort_by_key(|found| found.severity == Severity::Warning);
             shown.truncate(ERRORS_SHOWN_MAX);
             shown.sort_by_key(|found| (found.line, found.column));

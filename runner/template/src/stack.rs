@@ -40,7 +40,7 @@ pub struct Stack {
 pub struct NotRun {
     /// What does not run: a function, mapping or schedule.
     pub what: Absent,
-    /// The logical id; for an event, the function's followed by the event's.
+    /// The logical id. For an event, it is the function's logical id followed by the event's name.
     pub resource: String,
     /// The logical id of the function.
     pub function: String,
@@ -66,7 +66,8 @@ pub enum Absent {
 }
 
 impl Stack {
-    /// Adds a resource or event that does not run, unless it was already added for another reason.
+    /// Adds a resource or event that does not run. If it was already added for another reason, that
+    /// reason is kept.
     pub(super) fn note_not_run(&mut self, note: NotRun) {
         let is_it = |other: &NotRun| other.what == note.what && other.resource == note.resource;
         if !self.not_run.iter().any(is_it) {
@@ -274,9 +275,8 @@ pub const BOOTSTRAP: &str = "bootstrap";
 /// The program of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The cargo binary with this name: `Metadata.BuildProperties.Binary`, the only one of the
-    /// package, or the logical id without a trailing `Function`, in lower case with hyphens
-    /// (`FanOutFunction` is `fan-out`).
+    /// The cargo binary with this name. The name is `Metadata.BuildProperties.Binary`, the
+    /// package's only binary, or comes from the logical id (`FanOutFunction` is `fan-out`).
     Binary(String),
     /// The file `bootstrap` in `CodeUri`, which another tool has built.
     Bootstrap,
@@ -311,7 +311,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The runtime's name on Lambda, such as `python3.13`.
+    /// Returns the runtime's name on Lambda, such as `python3.13`.
     #[must_use]
     pub fn runtime(&self) -> String {
         match self.language {
@@ -379,7 +379,8 @@ impl Function {
 pub struct Logging {
     /// The log format.
     pub format: LogFormat,
-    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL; only with JSON.
+    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL. Only the JSON format has
+    /// it.
     pub application_level: Option<String>,
 }
 

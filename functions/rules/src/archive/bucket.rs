@@ -25,7 +25,7 @@ pub(super) const EXTENSION: &str = ".parquet";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UtcMinute(u64);
 
-/// A place in the archive: all rows of one stream from one minute.
+/// A bucket of the archive: all rows of one stream from one minute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
     pub(super) table: Arc<str>,
@@ -40,7 +40,8 @@ impl UtcMinute {
         (seconds < SECONDS_END).then_some(Self(seconds / 60))
     }
 
-    /// Returns the milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
+    /// Returns a second in milliseconds since 1970. [`UtcMinute::of_seconds`] must have accepted
+    /// this second.
     pub(super) fn millis_of_second(self, seconds: u64) -> i64 {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }

@@ -39,7 +39,7 @@ pub enum ColumnType {
     String,
     /// 64-bit integer.
     Bigint,
-    /// Exact decimal number of `precision` digits, `scale` of them after the point.
+    /// Exact decimal number.
     Decimal {
         /// The number of digits, 1 to 38.
         precision: u8,
@@ -50,7 +50,8 @@ pub enum ColumnType {
     Boolean,
     /// Bytes.
     Binary,
-    /// Any value as plain JSON text: exact numbers, sets as arrays, binary values as base64.
+    /// Any value as plain JSON text. Numbers are exact, sets are arrays, and binary values are
+    /// base64.
     Json,
 }
 

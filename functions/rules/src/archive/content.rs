@@ -49,7 +49,7 @@ pub(super) fn content_of(
         })
     });
     let values = values.collect();
-    // The copy releases the unused capacity, which would otherwise stay with the row.
+    // The copy releases the unused capacity. Without it, the row would keep this memory.
     let texts = Box::from(writing.texts.as_str());
     let bytes = writing.bytes.into_boxed_slice();
     Content { texts, sequence_number, event_id, item: item_span, bytes, values }
@@ -152,7 +152,7 @@ mod tests {
     use super::super::column::parse_columns;
     use super::*;
 
-    /// Returns the column `a.b` of this type in an item, or the reason why it is NULL.
+    /// Returns the value of a column `a.b` with this type, or the reason why it is NULL.
     fn value(type_text: &str, item: &Item) -> String {
         let columns = parse_columns(&format!("a.b:{type_text}")).unwrap();
         let schema = Schema::of(&ItemView::of(&Item::new()), &columns);

@@ -1,4 +1,4 @@
-//! Discovered columns: those that follow from an item's attributes without a declaration.
+//! Discovered columns: the columns of attributes that are not declared.
 //!
 //! A column's name contains the attribute and its type: `price_n` holds the numbers of `price`,
 //! `price_s` its strings. A name therefore has the same type in all files, as query engines require. No
@@ -50,8 +50,8 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
     })
 }
 
-/// Returns whether a column was discovered, from its name, its attribute and its type. A declared column
-/// or a key column has the attribute's name alone, or another suffix.
+/// Returns whether a column was discovered. Its name shows this: a declared column or a key column does
+/// not have the suffix of its attribute's type.
 #[must_use]
 pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bool {
     let folded = Path::top_level(attribute).column_name();

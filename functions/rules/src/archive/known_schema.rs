@@ -42,8 +42,8 @@ struct Known {
 }
 
 impl KnownSchema {
-    /// Returns the result of [`Schema::of`], and with `discovers` also the columns that are discovered in
-    /// `item`.
+    /// Returns the result of [`Schema::of`]. If `discovers` is true, the columns that are discovered in
+    /// `item` are added.
     pub(super) fn of(
         &self,
         keys: &ItemView<'_>,

@@ -106,7 +106,7 @@ fn write_members_otherwise<'i>(
     out.push('}');
 }
 
-/// Returns a record of a delete by TTL, in the normal or the other form.
+/// Returns a record of a delete by TTL. `otherwise` selects the other valid form of its text.
 fn record(number: usize, item: &Item, otherwise: bool) -> String {
     let mut image = item_to_string(item);
     if otherwise {

@@ -32,7 +32,8 @@ pub struct Ballot {
     pub points: Number,
 }
 
-/// Returns the slot of a voter. It is always the same, so all changes of a voter go to one slot.
+/// Returns the slot of a voter. The slot is always the same, so all changes of a voter's vote go to
+/// one slot.
 #[must_use]
 pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
     let token = Token::of(&KeyValue::S(voter.to_owned()));

@@ -565,7 +565,7 @@ mod tests {
             // A client wrote back the whole item as it had read it earlier.
             (Some(&newer), &marked, true),
             (Some(&elsewhere), &marked, true),
-            // The client overwrote the mark for deletion, so the copy must not count as deleted.
+            // The client overwrote the mark for deletion, so the copy must be checked again.
             (Some(&deleting), &marked, true),
             (Some(&marked), &deleting, false),
             (Some(&deleting), &deleting_with_other, false),

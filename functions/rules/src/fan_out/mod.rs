@@ -57,7 +57,7 @@ pub struct FanOut {
     pub jobs_table: String,
 }
 
-/// An origin for one rule.
+/// An origin of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The rule's name.
@@ -66,7 +66,7 @@ pub struct Origin {
     pub key: String,
 }
 
-/// A copy for one rule.
+/// A copy of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Copy {
     /// The rule's name.

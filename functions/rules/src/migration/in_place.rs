@@ -216,7 +216,8 @@ impl Migration {
         Ok(vec![Effect::Rewrite { target }])
     }
 
-    /// Decides about a record of a table that is changed in place. A deleted item needs no effect.
+    /// Decides about a record of a table that is changed in place. The record of a deletion has no
+    /// effect.
     pub(super) fn decide_in_place(
         &self,
         table: &str,

@@ -282,7 +282,8 @@ impl Walk {
         bound
     }
 
-    /// Walks filters whose arguments see the input, its members, or an unknown value.
+    /// Walks filters. The input of their arguments is the filter's own input, a member of it, or an
+    /// unknown value.
     fn call(&mut self, name: Builtin, arguments: &[Term], input: &Place, vars: &Vars) -> Place {
         use Builtin as B;
         match (name, arguments) {

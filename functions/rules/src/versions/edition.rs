@@ -188,7 +188,7 @@ pub fn records_key(set: &str) -> String {
     format!("{set}#")
 }
 
-/// Returns the partition key of one of the [`EDITION_PARTS`] parts of an edition.
+/// Returns the partition key of one of the [`EDITION_PARTS`] partitions of an edition.
 #[must_use]
 pub fn part_key(set: &str, number: u64, part: u64) -> String {
     format!("{set}#{}#{part:02}", version_text(number))
@@ -224,7 +224,7 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     Ok(())
 }
 
-/// Returns the part of an item, from its key as text.
+/// Returns the number of the partition that holds an item. `key` is the item's key as text.
 #[must_use]
 pub fn part_of(key: &str) -> u64 {
     Token::of(&KeyValue::S(key.to_owned())).0 % EDITION_PARTS

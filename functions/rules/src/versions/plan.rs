@@ -277,13 +277,13 @@ fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64,
     }
 }
 
-/// Sets the expiry of the versions `those`. `kept` has the number of last versions that are kept, and a
-/// number of seconds. A version expires this many seconds after the creation of the version that pushed
-/// it out of the last ones. It never expires before the previous version. Returns the last version with
-/// an expiry, and the expiry.
+/// Sets the expiry of the versions with the numbers `those`. `kept` has the number of last versions to
+/// keep, and a delay in seconds. A newer version pushes a version out of the last ones. The delay
+/// counts from the time of this newer version. No version expires before the previous one. Returns the
+/// number of the last version with an expiry, and this expiry.
 ///
-/// After the setting was lowered, the version that pushed another one out may not be in the plan. The
-/// first version of the plan, which is later, then takes its place.
+/// After the setting was lowered, this newer version may not be part of the plan. The time of the
+/// plan's first version, which is later, then counts.
 fn expire(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,

@@ -341,7 +341,7 @@ proptest! {
         deliver_all(after, &mut delivered);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
-        // Another delivery changes nothing, not even the number of writes.
+        // A second delivery changes nothing, not even the number of writes.
         let (totals, histories) = (delivered.totals.clone(), delivered.histories.clone());
         for rule in rules {
             for batch in deliver(&records, &second) {

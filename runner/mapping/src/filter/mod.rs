@@ -31,9 +31,9 @@ use self::pattern::Pattern;
 pub use self::reach::{PatternFault, RecordShape, Remark};
 use super::record::Record;
 
-/// A mapping has at most this many patterns (Lambda quota: 5, on request 10).
+/// The maximum number of patterns of a mapping (Lambda quota: 5, on request 10).
 pub const PATTERNS_MAX: usize = 10;
-/// A pattern's text has at most this many characters (Lambda API, `Filter`).
+/// The maximum number of characters of a pattern's text (Lambda API, `Filter`).
 pub const PATTERN_CHARACTERS_MAX: usize = 4096;
 
 /// The compiled filter of a mapping. Without patterns every record matches.
@@ -56,7 +56,7 @@ pub struct Verdict {
 pub struct Clause {
     /// The index of a pattern, counted from 0: the matching one, or the first one if none matches.
     pub pattern: usize,
-    /// The leaf of that pattern that the record failed; `None` when it matched.
+    /// The index of the leaf that the record does not match; `None` if the pattern matches.
     pub leaf: Option<usize>,
 }
 

@@ -24,7 +24,7 @@ const WRITES: &[&str] = &[
 /// SAM's policy templates that let a function write to the table `TableName`.
 const WRITING_TEMPLATES: &[&str] = &["DynamoDBCrudPolicy", "DynamoDBWritePolicy"];
 
-/// Returns the logical ids of the tables that the function may write to, each once.
+/// Returns the logical ids of the tables that the function may write to, without duplicates.
 pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -> Vec<String> {
     let mut tables = Vec::new();
     if let Some(role) = function.properties.get("Role").and_then(referred)

@@ -44,7 +44,7 @@ const NOT_GLOBAL: &[&str] = &[
     "VersionDescription",
 ];
 
-/// Returns the globals for a resource type, such as `AWS::Serverless::Function`.
+/// Returns the globals of a resource type, such as `AWS::Serverless::Function`.
 pub(crate) fn section<'n>(globals: Option<&'n Node>, type_name: &str) -> Option<&'n Node> {
     let name = type_name.strip_prefix("AWS::Serverless::")?;
     globals?.get(name).filter(|_| SECTIONS.contains(&name))

@@ -217,7 +217,7 @@ fn check_item(
                 );
                 return None;
             }
-            // CloudFormation's patterns are Java regular expressions, of which some constructs are
+            // CloudFormation's patterns are Java regular expressions. Some of their constructs are
             // unsupported here.
             Err(error) => findings.warning(
                 pattern.at,

@@ -73,7 +73,7 @@ pub const RESERVED_VARIABLES: &[&str] = &[
     "LAMBDA_TASK_ROOT",
 ];
 
-/// Properties that other modules read: those about the code, and those about events.
+/// Properties of the code and of events, which other modules read.
 const ASKED_FOR_CODE: &[&str] = &[
     "EventInvokeConfig",
     "Events",
@@ -165,7 +165,7 @@ pub(crate) fn read(
     })
 }
 
-/// Checks the architecture, of which Lambda has two.
+/// Checks that the architecture is one of the two that Lambda has.
 fn check_architectures(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("Architectures") else { return };

@@ -14,7 +14,7 @@ use crate::{
 
 /// DynamoDB's limit of local indexes of a table.
 const LOCAL_MAX: usize = 5;
-/// DynamoDB's limit of global indexes of a table, unless the quota is raised.
+/// DynamoDB's default limit of global indexes of a table. The quota can be raised.
 const GLOBAL_MAX: usize = 20;
 /// Maximum number of HASH attributes, and of RANGE attributes, in the key of a global index (AWS
 /// DynamoDB guide, "Multi-attribute keys").

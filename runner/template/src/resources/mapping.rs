@@ -112,8 +112,8 @@ fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
     Some(format!("a pattern of its filter is `{}`, which is not known here", reference.value))
 }
 
-/// Records a mapping that does not run here. Warns of it unless its function does not run either or
-/// the mapping is disabled.
+/// Records a mapping that does not run here. Warns of it if its function runs and the mapping is
+/// enabled.
 fn not_run(
     properties: &Properties<'_, '_>,
     link: &Link<'_>,

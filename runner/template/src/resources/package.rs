@@ -12,7 +12,7 @@ use toml_edit::{Document, Item, Table, TableLike};
 /// The binaries that a build in one folder can create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Binaries {
-    /// The package's own binaries. If there is no package, those of the workspace's members.
+    /// The package's own binaries. If there is no package, the binaries of the workspace's members.
     pub(crate) own: BTreeSet<String>,
     /// The binaries of the members, if this folder is the root of a workspace.
     pub(crate) of_members: BTreeSet<String>,
@@ -46,8 +46,8 @@ fn manifest(folder: &Path) -> Option<Table> {
     Some(Document::parse(text).ok()?.into_mut().as_table().clone())
 }
 
-/// Returns the binaries that the manifest lists, and those that cargo finds by the places of their
-/// sources.
+/// Returns the binaries that the manifest lists, and the binaries that cargo finds by the places of
+/// their sources.
 fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let Some(package) = manifest.get("package") else { return Some(BTreeSet::new()) };
     let name = package.get("name").and_then(Item::as_str)?;

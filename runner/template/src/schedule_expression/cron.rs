@@ -237,7 +237,7 @@ fn parse_set(
     Ok(set)
 }
 
-/// Parses one number within `bounds` (both inclusive), or one of `names`, the first of which is 1.
+/// Parses one number within `bounds` (both inclusive), or one of `names`. The first name is 1.
 fn parse_value(
     name: &str,
     text: &str,
@@ -280,7 +280,7 @@ mod tests {
             ("0/30 20-2 ? * MON-FRI *", "2024-03-04T23:30:00Z", "2024-03-05T00:00:00Z"),
             ("0 0 ? * FRI-SUN *", "2024-03-03T00:00:00Z", "2024-03-08T00:00:00Z"),
             ("15 10 ? * 6L 2022-2023", "2022-01-01T00:00:00Z", "2022-01-28T10:15:00Z"),
-            // Last days, nearest weekdays, nth weekdays.
+            // The last day of a month, the nearest weekday, and the nth weekday.
             ("0 0 L * ? *", "2024-02-01T00:00:00Z", "2024-02-29T00:00:00Z"),
             ("0 0 L * ? *", "2023-02-01T00:00:00Z", "2023-02-28T00:00:00Z"),
             ("0 0 LW * ? *", "2024-03-01T00:00:00Z", "2024-03-29T00:00:00Z"),

@@ -216,7 +216,7 @@ fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     }
 }
 
-/// The value was 4 until 1005, and 5 afterwards. The back-fill found 5 at 1005, after a change whose
+/// The value was 4 until 1005, and then 5. The back-fill found 5 at 1005, after a change whose
 /// record comes late.
 #[test]
 fn a_base_that_gives_way_to_a_late_change_loses_its_time() {
