@@ -7,8 +7,9 @@
 //!
 //! - Windows start at multiples of their length since 1970.
 //! - A record that is older than the open window counts in the open window.
-//! - A window ends when a record of a later window was read, when its shard ends, or when a read
-//!   that was requested after its end (by the store's clock) finds nothing more.
+//! - A window ends when a record of a later window was read, or when its shard ends. It also ends
+//!   when a read finds no more records and was requested after the window's end, by the store's
+//!   clock.
 //! - The last invocation of a window has no records. Its answer must have a `state` too.
 //! - When the last invocation fails, it is retried like a batch, and the shard waits. When its
 //!   retries are used up, or the window exceeds the maximum record age, the window's state is

@@ -1,22 +1,22 @@
 //! One copy of an origin: its required values, and their check.
 //!
 //! **Why a check of a copy converges with jobs.** A check reads the copy, its origin's job, the origin,
-//! and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's value is as
-//! of *s* or later. The check writes this value with the stamp `s+<revision>`, which is after *s* and
-//! before every later stamp. It writes only while the copy still has the mark that was read last. A later
-//! change of the origin has a later stamp, and its job overwrites the check's value. This job finds the
-//! copy, because the copy existed before the check. If the index lacks the copy, the sampled self-check
-//! repairs it later.
+//! and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's value is as of
+//! *s* or later. The check writes this value with the stamp `s+<revision>`, which is after *s* and before
+//! every later stamp. It writes only while the copy still has the mark that was read last. A later change
+//! of the origin has a later stamp, and its job overwrites the check's value. This job finds the copy,
+//! because the copy existed before the check. If the index lacks the copy, the sampled self-check repairs
+//! it later.
 //!
-//! A job is written before any copy has its mark. A mark that was read before an older job proves that
-//! the mark's own job was lost. The mark then replaces this job.
+//! A job is written before any copy has its mark. A mark that was read before an older job proves that the
+//! mark's own job was lost. The mark then replaces this job.
 //!
 //! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps. It
 //! writes a unique mark to the copy. It reads the origin. If the origin does not exist, it deletes the
-//! copy on the condition that the copy still has the mark. If the origin was created again before the
-//! read, the worker finds it. If a client creates the copy again later, the new copy lacks the mark. Only
-//! a mark of its own was written before its read of the origin, so a worker replaces the mark of another
-//! worker by its own, see [`CopyRule::marked_for_deletion`].
+//! copy on the condition that the copy still has the mark. If the origin is created again before the read,
+//! the worker finds it. A copy that a client creates later lacks the mark. A worker knows only of its own
+//! mark that it precedes the read. It therefore replaces the mark of another worker, see
+//! [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -576,8 +576,8 @@ mod tests {
         }
     }
 
-    /// Goal: a copy whose place in the index changes is checked, because a job that pages in the
-    /// order of the sort key may have passed the new place already.
+    /// Goal: a copy is checked if its place in the index changes. A job that pages in the order of
+    /// the sort key may have passed the new place already.
     #[test]
     fn a_copy_at_another_place_of_the_index_needs_a_check() {
         let place = ["day", "at"].map(str::to_owned).to_vec();

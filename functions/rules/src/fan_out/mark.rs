@@ -15,9 +15,8 @@ pub struct Mark {
     pub origin: String,
     /// The stamp of the values.
     pub stamp: Stamp,
-    /// The number of deployments through which the values have passed, see
-    /// [`HOPS_MAX`](super::HOPS_MAX). Earlier releases counted copies instead, which gives the same
-    /// number or a higher one.
+    /// The number of deployments through which the values have passed, including the first one.
+    /// Earlier releases counted copies instead, which gives the same number or a higher one.
     pub hops: u32,
 }
 

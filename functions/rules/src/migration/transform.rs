@@ -64,8 +64,8 @@ impl Transform {
     /// has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// The program fails for this item, yields nothing although it has no such step, yields more than
-    /// [`OUTPUTS_MAX`] items, or yields a value that is not an item.
+    /// The program fails for this item, or yields nothing without having such a step. It yields more
+    /// than [`OUTPUTS_MAX`] items, or a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
