@@ -7,7 +7,7 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// All values of a template that the local runner uses, in the order of the template.
+/// The values of a template that the local runner uses, in the order of the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// The stack's name (`AWS::StackName`).

@@ -154,8 +154,8 @@ pub fn room_for(points: Number) -> Option<(Number, Number)> {
     room_for_change(points).filter(|_| is_summable(&points))
 }
 
-/// Returns the same range for any `points`. The difference of two votes can be up to twice a vote.
-/// Returns `None` only if the bounds have too many digits for a number.
+/// Returns the same range as [`room_for`], for any `points`: the difference of two votes can be up
+/// to twice a vote. Returns `None` only if the bounds have too many digits for a number.
 #[must_use]
 pub fn room_for_change(points: Number) -> Option<(Number, Number)> {
     let most: Number = VALUE_MAX.parse().ok()?;

@@ -130,7 +130,7 @@ pub enum PublishRefusal {
         "edition {0} was prepared before edition {1} was published; prepare it again, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
-    /// Another edition is current now than when this edition was prepared. This edition lacks its
+    /// Since this edition was prepared, another edition has become current. This edition lacks its
     /// changes.
     #[error(
         "edition {number} was prepared while {} was current, and now {} is: prepare it again, or make it current anyway with `rollback --to {number}`",
