@@ -1,6 +1,6 @@
-//! Effects: statements of what must become true, and how statements about one target are joined.
+//! Effects: statements about the required state of a target, and how such statements are joined.
 //!
-//! No effect adds, increments or appends. Effects are not applied here.
+//! No effect adds, increments or appends. The processor applies effects.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,85 +13,85 @@ use crate::versions::Changes;
 
 /// A statement that can be joined with another one about the same target.
 ///
-/// The join is associative, commutative and idempotent. Therefore a batch may be folded into one write
-/// per target, and a statement that is applied twice, late or out of order has no further effect. (A
+/// The join is associative, commutative and idempotent. A batch may therefore be folded into one write
+/// for each target. A statement that is applied twice, late or out of order has no further effect. (A
 /// join semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
 pub trait Join {
     /// Joins `other` into this statement.
     fn join(&mut self, other: Self);
 }
 
-/// A statement that consists of its target alone.
+/// A statement that consists only of its target.
 impl Join for () {
     fn join(&mut self, (): ()) {
-        // Joining it twice changes nothing.
+        // Two equal statements are one.
     }
 }
 
-/// A statement of what must become true of one target.
+/// A statement about the required state of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The total of a counter contains at least these slots, as of their stamps.
+    /// The total of a counter contains these slots as of their stamps, or later values.
     Cells {
         /// The counter.
         counter: String,
         /// Its slots.
         cells: Cells,
     },
-    /// A bucket of the archive holds at least these rows, each exactly once.
+    /// A bucket of the archive contains these rows, each exactly once.
     Rows {
         /// The bucket.
         bucket: Bucket,
         /// Its rows.
         rows: Rows,
     },
-    /// The history of an item contains at least these changes.
+    /// The history of an item contains these changes.
     Changes {
         /// The key of the item, as text.
         item: String,
         /// Its changes.
         changes: Changes,
     },
-    /// Every copy of an origin holds this state or a later one.
+    /// Every copy of an origin has this state or a later one.
     Origin {
         /// The origin.
         origin: Origin,
-        /// The latest known state of the origin.
+        /// The latest known state of the origin; see [`Latest`].
         state: Latest,
     },
-    /// The job of an origin continues, if it still has this revision.
+    /// The job of an origin must continue, if it still has this revision.
     Continue {
         /// The origin.
         origin: Origin,
-        /// The job's revision.
+        /// The job's revision; see [`Revision`].
         revision: Revision,
     },
-    /// A copy holds what its origin holds now.
+    /// A copy must be checked: it must hold the current values of its origin.
     Look {
         /// The copy.
         copy: Copy,
-        /// The number of deployments through which the copy's values came.
+        /// The number of deployments through which the copy's values have passed.
         arrival: Arrival,
     },
-    /// The target of a migration contains at least the registers of these source items, as of their
-    /// stamps.
+    /// The target of a migration contains these registers of source items, as of their stamps, or
+    /// later ones.
     Registers {
         /// The target item.
         target: Target,
-        /// The registers of source items for this target.
+        /// The registers of the source items that have this target.
         registers: Registers,
     },
-    /// An item is as the plan of a migration requires. The former item is not part of the effect: what
-    /// has to be written follows from the current item.
+    /// An item is as the plan of a migration requires. The effect contains no data: the write follows
+    /// from the current item.
     Rewrite {
         /// The item.
         target: Target,
     },
-    /// A document equals the assembly of its parts.
+    /// A document equals the assembly of its current parts.
     Assemble {
         /// The document.
         document: Document,
-        /// The keys that the document had.
+        /// The keys under which the document was or is stored.
         keys: Keys,
     },
 }
@@ -101,7 +101,8 @@ pub enum Effect {
 pub struct Joined<T> {
     /// The joined statements.
     pub value: T,
-    /// The positions in the batch of their records, from 0; ascending if they were folded in order.
+    /// The positions of these records in the batch, from 0. They are ascending if the records were
+    /// folded in order.
     pub records: Vec<usize>,
 }
 
@@ -116,7 +117,7 @@ impl<T: Join> Joined<T> {
     }
 }
 
-/// A batch's effects, one statement per target.
+/// A batch's effects, with one statement for each target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folded {
     /// The cells, by counter.
@@ -148,7 +149,7 @@ pub fn fold(effects: impl IntoIterator<Item = (usize, Effect)>) -> Folded {
 }
 
 impl Folded {
-    /// Joins one more effect, of the record at `position` in the batch.
+    /// Joins one more effect. `position` is the position of its record in the batch.
     pub fn add(&mut self, position: usize, effect: Effect) {
         match effect {
             Effect::Cells { counter, cells } => {
@@ -190,7 +191,8 @@ impl Folded {
         join_all(&mut self.assemblies, assemblies);
     }
 
-    /// Returns every target as text with its records, for an executor that knows none of the kinds.
+    /// Returns every target as text with the positions of its records, for an executor that handles
+    /// all kinds of targets alike.
     pub fn into_targets(self) -> impl Iterator<Item = (String, Vec<usize>)> {
         let cells = self.cells.into_iter().map(|(counter, joined)| (counter, joined.records));
         let rows =
@@ -236,7 +238,7 @@ mod tests {
     use crate::Stamp;
 
     proptest! {
-        /// Goal: a batch may be folded in parts.
+        /// Goal: the parts of a batch may be folded separately and then joined.
         #[test]
         fn parts_of_a_batch_join(
             said in prop::collection::vec((0..4_u8, 0..3_u8, 0..9_u32), 0..20),

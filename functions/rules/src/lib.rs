@@ -1,8 +1,8 @@
-//! The decisions of the stream functions: rules that turn stream records into effects.
+//! The rules of the stream functions: each converts stream records to effects.
 //!
-//! The crate is pure: no clock, disk, network or randomness. A rule cannot write. It returns an
-//! [`Effect`], a statement of what must become true, and the processor applies the effect as often as
-//! the record is delivered. Names of tables and buckets are not known here.
+//! The crate has no clock, I/O or randomness. A rule cannot write: it returns an [`Effect`], a
+//! statement about the required state of a target. The processor applies the effect each time that
+//! the record is delivered. The caller knows the names of tables and buckets.
 
 pub mod archive;
 pub mod counters;

@@ -1,8 +1,8 @@
-//! Marks: all attributes that Weir itself writes into items of a user's tables.
+//! Marks: the attributes that Weir adds to items in a user's tables.
 //!
-//! A mark belongs to the item in its table. No copy of the item contains it: no archive row, no target
-//! of a restructuring migration, no restored item. A user's attribute that only has the name of a mark
-//! is data and is kept. So a mark is recognised by its name and its content.
+//! A mark belongs to the item in its table. It is not copied into archive rows, targets of a
+//! restructuring migration or restored items. A user's attribute may have the name of a mark. It is
+//! data and is kept, so a mark is recognised by its name and its content.
 
 use model::json::ItemView;
 use model::{AttributeValue, Item};
@@ -10,7 +10,8 @@ use model::{AttributeValue, Item};
 use crate::archive::restored;
 use crate::{fan_out, migration};
 
-/// Returns whether a name is reserved for a mark. No rule or plan may write another value there.
+/// Returns whether a name is reserved for a mark. Rules and plans must not write other values under
+/// such a name.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     [migration::MARK, migration::TOUCH, restored::RESTORED].contains(&name)
@@ -42,7 +43,8 @@ pub fn without_marks(item: &Item) -> Item {
     item
 }
 
-/// Returns an item read from text without marks; `None` if it has no mark, as most items.
+/// Returns an item read from text without its marks. Returns `None` if it has no mark, which is the
+/// usual case.
 pub(crate) fn stripped(item: &ItemView<'_>) -> Option<Item> {
     if !item.iter().any(|(name, _)| is_reserved(name)) {
         return None;
@@ -90,7 +92,7 @@ pub(crate) mod tests {
         assert_eq!(without_marks(&all), own);
         assert_eq!(stripped(&ItemView::of(&all)).as_ref(), Some(&own));
         assert_eq!(stripped(&ItemView::of(&own)), None);
-        // The names of marks with values that Weir never writes.
+        // These attributes have the names of marks, but values that Weir never writes.
         for text in [
             r#"{"_weir":{"S":"x"}}"#,
             r#"{"_weir":{"M":{"at":{"N":"1"}}}}"#,

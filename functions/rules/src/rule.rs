@@ -1,7 +1,6 @@
-//! The interface of a rule: what it needs to see of the targets, and what it decides about one stream
-//! record.
+//! The interface of a rule: which target items it needs, and what it decides about one stream record.
 //!
-//! Nothing is loaded or written here.
+//! The processor loads and writes the items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,19 +17,19 @@ use crate::effect::Effect;
 pub struct Needs {
     /// The counters whose total items are needed.
     pub totals: BTreeSet<String>,
-    /// The items whose histories' heads are needed, by their keys as text.
+    /// The keys, as text, of the items whose history heads are needed.
     pub heads: BTreeSet<String>,
 }
 
-/// The found items of the [`Needs`]. An absent entry means that the item does not exist.
+/// The items that were found for [`Needs`]. An item without an entry does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The totals by counter, read once for a batch however many of its records need them.
+    /// The totals by counter. Each is read once for a batch, although several records may need it.
     pub totals: BTreeMap<String, Result<Total, DamagedTotal>>,
     /// The heads of histories, by the item's key as text.
     pub heads: BTreeMap<String, Item>,
-    /// The counters whose totals were not loaded, because other loaded totals have many slots. They are
-    /// read when they are written.
+    /// The counters whose totals were not loaded, because the loaded totals already have many slots.
+    /// Such a total is read when it is written.
     pub left_out: BTreeSet<String>,
 }
 
@@ -71,34 +70,34 @@ impl Found {
     }
 }
 
-/// The way a rule sees the records of a batch before it decides about the first one. Decoded records
-/// take several times the memory of their text.
+/// How a rule sees the records of a batch before it decides about the first one. The modes differ in
+/// memory: decoded records take several times the memory of their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAhead {
     /// Nothing is loaded: [`Rule::needs`] is not called.
     Nothing,
-    /// Each record is decoded for [`Rule::needs`] alone, and again for its decision. For items of any
-    /// size.
+    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision. This
+    /// is for items of any size.
     ReadTwice,
-    /// Records are decoded once and kept until the batch ends. For small items.
+    /// The records are decoded once and kept until the batch ends. This is for small items.
     Keep,
 }
 
-/// The reason why a stream record can never be processed, however often it is retried. The record is
+/// The reason why a stream record can never be processed, even with retries. The record is
 /// quarantined, and the shard continues.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// The decision of a stream function. The same record always gives the same effects.
+/// A rule: the decisions of a stream function. The same record always gives the same effects.
 pub trait Rule {
     /// Returns how the records of a batch are read before the first decision.
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Keep
     }
 
-    /// Returns the maximum number of slots of a target item that [`Rule::needs`] asks for; 1 for items
-    /// without slots.
+    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests. It is 1 for
+    /// items without slots.
     fn slots_of_need(&self) -> usize {
         1
     }
@@ -106,23 +105,22 @@ pub trait Rule {
     /// Returns what must be loaded to decide about `records`.
     fn needs(&self, records: &[&LambdaRecord]) -> Needs;
 
-    /// Returns what must become true because of `record`; empty if the record does not concern this
-    /// rule.
+    /// Returns the effects of `record`; empty if the record does not concern this rule.
     ///
     /// # Errors
-    /// No retry can help the record.
+    /// The record can never be processed, even with retries.
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal>;
 
-    /// Decides as [`Rule::decide`] does, about a record that borrows from its text.
+    /// Decides as [`Rule::decide`] does. The record borrows from its text.
     ///
     /// # Errors
-    /// No retry can help the record.
+    /// The record can never be processed, even with retries.
     fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
         self.decide(&record.into_record(), found)
     }
 
-    /// Decides for each of several rules about one record: returns the effects of those that can decide,
-    /// and the first refusal of the others.
+    /// Applies several rules to one record. Returns the effects of the rules that accept the record, and
+    /// the first refusal of the others.
     fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         match self.decide_view(record, found) {
             Ok(effects) => (effects, None),
@@ -141,7 +139,8 @@ pub(crate) fn stream_of(event_source_arn: &str) -> Result<StreamArn, Refusal> {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Decisions as text cases: files with `# what it shows`, a record, `----`, and the decision.
+    //! Decisions as text cases: a case is a line `# what it shows`, a record, `----`, and the
+    //! decision.
 
     use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Stamps: the place of a change in the order of all changes, stored with a value so that older
-//! statements cannot win.
+//! Stamps: the place of a change in the order of all changes. A stamp is stored with a value, so that
+//! an older statement cannot replace the value.
 //!
 //! A stamp is never a timestamp: the creation time of a stream record has a resolution of one second.
 
@@ -10,17 +10,17 @@ use model::SequenceNumber;
 use model::stream_record::SEQUENCE_NUMBER_DIGITS;
 use thiserror::Error;
 
-/// The number of digits of the revision at the end of a reconciler's stamp: any `u64` fits.
+/// The number of digits of the revision at the end of a reconciler's stamp. Every `u64` fits.
 const REVISION_DIGITS: usize = 20;
 
-/// A place in the order of all changes of one item, as text that sorts in that order.
+/// A place in the order of all changes of one item. It is a text, and the texts sort in this order.
 ///
 /// - of a stream record: `<stream label>/<sequence number, 40 digits>`. A stream that was disabled and
 ///   enabled again has a later label, so its records sort after all earlier ones.
 /// - of a reconciler: `<stamp of a record>+<revision, 20 digits>`: after that record and before every
 ///   later one.
 ///
-/// The lowest stamp has an empty label. It is used where no record has been seen.
+/// The lowest stamp has an empty label. It is used for a value that comes from no record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(String);
 
@@ -42,27 +42,28 @@ impl Stamp {
         self.0.split_once('/').map_or("", |(label, _)| label)
     }
 
-    /// Returns the stamp before that of every record.
+    /// Returns the stamp that is before the stamp of every record.
     #[must_use]
     pub fn lowest() -> Self {
         Self(format!("/{:0>SEQUENCE_NUMBER_DIGITS$}", 0))
     }
 
-    /// Returns the reconciler's stamp after this one and before that of any later record. It replaces
-    /// the revision of a reconciler's stamp, so stamps do not grow.
+    /// Returns the reconciler's stamp after this one and before the stamp of any later record. If
+    /// this is a reconciler's stamp, the revision is replaced, so that stamps do not grow.
     #[must_use]
     pub fn reconciled(&self, revision: u64) -> Self {
         let base = self.0.get(..self.base_length()).unwrap_or(&self.0);
         Self(format!("{base}+{revision:0>REVISION_DIGITS$}"))
     }
 
-    /// Returns the stamp of the record below a reconciler's stamp; any other stamp unchanged.
+    /// Returns the stamp of the record in a reconciler's stamp. Any other stamp is returned
+    /// unchanged.
     #[must_use]
     pub fn base(&self) -> Self {
         Self(self.0.get(..self.base_length()).unwrap_or(&self.0).to_owned())
     }
 
-    /// Returns the revision of a reconciler's stamp; 0 for any other.
+    /// Returns the revision of a reconciler's stamp; 0 for any other stamp.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.0.get(self.base_length() + 1..).and_then(|digits| digits.parse().ok()).unwrap_or(0)

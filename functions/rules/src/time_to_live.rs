@@ -1,15 +1,16 @@
 //! Time to live: which values DynamoDB accepts as a time of expiry, and when an item has expired.
 //!
 //! Rules (AWS, "Using time to live (TTL)"): the value is a top-level Number of seconds since 1970. An
-//! item expires when the current time is greater. A time more than five years in the past is ignored.
+//! item has expired when the current time is greater than this value. A value more than five years in
+//! the past is ignored.
 
 use model::limits::TTL_PAST_SECONDS_MAX;
 
-/// Returns the second of an expiry, from a number in the format of `model::Number`. Drops a fraction of
-/// a second. Returns `None` for an expiry that never comes: a negative number, or one beyond 64 bits.
+/// Returns the second of expiry for a number in the format of `model::Number`, without its fraction.
+/// Returns `None` if the item never expires: the number is negative or beyond 64 bits.
 #[must_use]
 pub fn expiry_of(number: &str) -> Option<u64> {
-    // Rust parses `-0`, the part before the point of `-0.5`.
+    // Rust would parse `-0`, the integer part of `-0.5`, as 0.
     let whole = number.split('.').next().filter(|whole| !whole.starts_with('-'));
     whole.and_then(|whole| whole.parse().ok())
 }

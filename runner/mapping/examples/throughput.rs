@@ -1,8 +1,8 @@
 //! Measures how many records a mapping delivers to a function that does nothing, on one core.
 //!
 //! `cargo run --release -p mapping --example throughput -- [RECORDS] [LANES] [BATCH]` (1,000,000
-//! records, 1 lane, batches of 100). It covers pages, the filter, batches, the JSON of events and
-//! checkpoints; no network, disk or process.
+//! records, 1 lane, batches of 100). It measures pages, the filter, batches, the JSON of events,
+//! and checkpoints. It uses no network, no disk and no other process.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock and its arguments")]
 
@@ -16,7 +16,7 @@ use mapping::{
 };
 use serde_json::json;
 
-/// One page of `GetRecords`.
+/// Number of records in one page of `GetRecords`.
 const PAGE: u64 = 1_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -120,7 +120,7 @@ fn record(number: u64) -> Result<Record, Box<dyn std::error::Error>> {
     Ok(Record::new(sequence, Some(1_795_228_140), Some(keys.into_boxed_str()), event))
 }
 
-/// Returns `VmHWM` of Linux; `None` on other systems.
+/// Returns the peak memory of this process (`VmHWM` of Linux); `None` on other systems.
 fn peak_memory() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -1,7 +1,7 @@
-//! Tests that a mapping reads announced records soon, whatever else it does.
+//! Tests that a mapping soon reads records that were announced, whatever else it does.
 //!
-//! This world has a clock and no failures: reads take time and see the shard at some moment of it,
-//! and records arrive. `property_tests` covers failures.
+//! The simulated world has a clock and no failures. Records arrive at any time. A read takes time,
+//! and sees the shard as it is at one moment of that time. `property_tests` covers failures.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,15 @@ use super::*;
 const READ_MS: u64 = 50;
 /// Maximum duration of a read.
 const READ_TAKES_MS: u64 = 30;
-/// A running read may be too early. The next one begins when the shard may be read again, or after
-/// the answer.
+/// The time within which an announced record must be read. A read that is already running may see
+/// the shard before the record arrives. The next read begins after the minimum time, or after that
+/// read's answer.
 const SOON_MS: u64 = READ_MS + 2 * READ_TAKES_MS;
 
 /// A running read.
 struct Reading {
     shard: ShardId,
-    /// When it sees the shard's content, and when it answers.
+    /// When the read sees the shard's content, and when it answers.
     sees: u64,
     answers: u64,
     records: Vec<Record>,
@@ -31,15 +32,16 @@ struct World {
     mapping: Mapping,
     tick: u64,
     wake: Option<u64>,
-    /// When records arrived, in order.
+    /// The arrival times of each shard's records, in order.
     came: BTreeMap<ShardId, Vec<u64>>,
     read: BTreeMap<ShardId, usize>,
-    /// Whether records arrived since the mapping was notified.
+    /// Whether the mapping was notified and then further records arrived.
     is_told: bool,
-    /// Number of notifications.
+    /// Number of notifications of the mapping.
     tellings: usize,
     reads: Vec<Reading>,
-    /// How long reads take, and when in that time they see the content; repeated.
+    /// For each read: its duration, and the moment in it when it sees the content. The list
+    /// repeats.
     paces: Vec<(u64, u64)>,
     next_pace: usize,
     slowest: u64,
@@ -49,7 +51,7 @@ impl World {
     fn new(shards: usize, paces: Vec<(u64, u64)>) -> Self {
         let mut settings = Settings::new("uuid", "arn:function", "arn:table/t/stream/label");
         settings.pace.read_ms = READ_MS;
-        // Timers do not cause reads.
+        // Long intervals, so that no read is caused by a timer.
         (settings.pace.idle_poll_ms, settings.pace.describe_ms) = (1_000_000, 1_000_000);
         let ids = (0..shards).map(|index| ShardId::new(&format!("s{index}")));
         let came: BTreeMap<ShardId, Vec<u64>> = ids.map(|id| (id, Vec::new())).collect();
@@ -101,7 +103,7 @@ impl World {
         }
     }
 
-    /// Runs everything in this millisecond.
+    /// Runs everything that happens in this millisecond.
     fn pass(&mut self, comes: &[usize]) {
         for index in comes {
             let shards = self.came.len();
@@ -159,7 +161,8 @@ proptest! {
         for (shard, came) in &world.came {
             prop_assert_eq!(world.read[shard], came.len(), "{} has unread records", shard);
         }
-        // Each read, and the content before the first one, may cause one notification.
+        // Each read may cause one notification, and so may the records that arrive before the first
+        // read.
         prop_assert!(world.tellings <= world.next_pace, "{} tellings", world.tellings);
         prop_assert!(world.slowest <= SOON_MS, "one took {} ms", world.slowest);
     }

@@ -1,25 +1,25 @@
 //! The pause before a retry: growing, bounded, jittered.
 //!
-//! It neither counts attempts nor knows what is retried.
+//! The caller counts the attempts.
 
 /// A doubling delay with a cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackOff {
     /// The delay before the first retry, in milliseconds.
     pub base_ms: u64,
-    /// No delay is longer, in milliseconds, before the spread.
+    /// The longest delay in milliseconds, before the jitter is added.
     pub cap_ms: u64,
-    /// A delay is lengthened by up to this many percent, so that shards that failed together
-    /// do not come back together.
+    /// The maximum jitter, in percent of the delay. It spreads the retries of shards that failed
+    /// together.
     pub spread_percent: u64,
 }
 
 impl BackOff {
     /// Returns the delay before retry number `attempt` (the first is 1): `base · 2^(attempt-1)`, at
-    /// most the cap, lengthened by a jitter that depends only on `seed` and `attempt`.
+    /// most the cap, plus a jitter that depends only on `seed` and `attempt`.
     #[must_use]
     pub fn delay_ms(&self, attempt: u32, seed: u64) -> u64 {
-        // 2^20 of any sensible base is beyond any sensible cap, and cannot overflow here.
+        // 20 doublings exceed every realistic cap, and the power does not overflow.
         let doublings = attempt.saturating_sub(1).min(20);
         let delay = self.base_ms.saturating_mul(1_u64 << doublings).min(self.cap_ms);
         let spread = mix(seed ^ u64::from(attempt)) % (self.spread_percent + 1);
@@ -35,7 +35,7 @@ pub fn seed_of(text: &str) -> u64 {
     })
 }
 
-/// Returns the last step of splitmix64: neighbouring inputs give unrelated outputs.
+/// Applies the last step of splitmix64: similar inputs give unrelated outputs.
 #[must_use]
 pub fn mix(input: u64) -> u64 {
     let mut value = input.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,6 +1,6 @@
 //! The progress of a mapping in each shard: everything that must survive a restart.
 //!
-//! The storage of checkpoints is elsewhere.
+//! The caller stores the checkpoints.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::tumbling::OpenWindow;
 
 /// The checkpoints of one mapping on one stream label: a consistent cut over all its shards.
 ///
-/// Whenever a child shard has progress here, its parent is closed here.
+/// If a child shard has progress here, its parent is closed here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoints {
     /// When the mapping first saw its stream, in milliseconds of the store's time.
@@ -30,17 +30,17 @@ pub struct ShardCheckpoint {
     pub window: Option<OpenWindow>,
 }
 
-/// How far a shard is done.
+/// The position in a shard up to which every record is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointPosition {
-    /// Nothing is done, and every record is to be delivered.
+    /// Nothing is done. Every record must be delivered.
     TrimHorizon,
-    /// Nothing is done, and records written since the mapping was created are to be delivered.
+    /// Nothing is done. Records that were written after the mapping was created must be delivered.
     Latest,
     /// Every record up to this one (inclusive) is done or discarded.
     After(SequenceNumber),
-    /// The whole shard is done. Kept as a tombstone, so that the shard is not read again
-    /// while the stream still lists it.
+    /// The whole shard is done. The checkpoint is kept as a tombstone, so that the shard is not
+    /// read again while the stream still lists it.
     Closed {
         /// When it was done, in milliseconds of the store's time.
         at_ms: i64,

@@ -1,6 +1,6 @@
 //! The inputs, commands and events of the mapping.
 //!
-//! No behaviour except the texts for logs and test cases.
+//! The only behaviour is their text form for logs and test cases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,13 +26,14 @@ pub struct BatchId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeliveryId(pub u64);
 
-/// The two times of each input.
+/// The two clocks' times at an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// The store's time in milliseconds since 1970, for the age of records and the life of
     /// tombstones. It may be frozen or jump.
     pub time_ms: i64,
-    /// Milliseconds since any fixed moment, monotonic: for polls, batching windows and back-off.
+    /// The monotonic time in milliseconds since a fixed moment, for polls, batching windows and
+    /// back-off.
     pub tick_ms: u64,
 }
 
@@ -50,7 +51,7 @@ pub enum Input {
     },
     /// The stream's shards could not be listed.
     DescribeFailed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The store reports that the stream does not exist.
@@ -66,9 +67,10 @@ pub enum Input {
     Page {
         /// The shard that was read.
         shard: ShardId,
-        /// Its records, ascending; may be empty on an open shard.
+        /// Its records in ascending order. The page of an open shard may be empty.
         records: Vec<Record>,
-        /// The shard has ended: there is no next iterator. The records still count.
+        /// Whether the shard has ended: there is no next iterator. The records of this page still
+        /// count.
         end: bool,
     },
     /// A requested read failed.
@@ -82,7 +84,7 @@ pub enum Input {
     Invoked {
         /// The attempt.
         batch: BatchId,
-        /// How it ended.
+        /// The result of the attempt.
         outcome: InvokeOutcome,
     },
     /// The destination has stored a failure record.
@@ -102,7 +104,7 @@ pub enum Input {
         /// The shard with the gap.
         shard: ShardId,
     },
-    /// Read and invoke no more; running invocations may still end.
+    /// Stop reading and invoking. Running invocations may still end.
     Stop,
 }
 
@@ -111,9 +113,9 @@ pub enum Input {
 pub struct ShardDescription {
     /// Its id.
     pub id: ShardId,
-    /// The shard it follows, which may no longer be listed.
+    /// The shard that this one continues. It may no longer be listed.
     pub parent: Option<ShardId>,
-    /// Whether it takes no more records.
+    /// Whether the shard takes no more records.
     pub closed: bool,
 }
 
@@ -127,12 +129,13 @@ pub enum ReadFailure {
         /// The stream's message.
         reason: String,
     },
-    /// The shard or its stream does not exist: not yet, no longer, or not for these credentials.
+    /// The shard or its stream does not exist. It may not exist yet, may be deleted, or may be
+    /// invisible to these credentials.
     ShardGone {
         /// The stream's message.
         reason: String,
     },
-    /// A temporary failure: throttled, unreachable, an error of the stream.
+    /// A temporary failure: a throttled call, an unreachable stream, or an error of the stream.
     Unavailable {
         /// The message.
         reason: String,
@@ -142,69 +145,71 @@ pub enum ReadFailure {
 /// How one invocation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvokeOutcome {
-    /// The function answered; the answer as JSON text.
+    /// The function answered. The value is the answer as JSON text.
     Ok(bytes::Bytes),
     /// The function was invoked and failed, crashed or ran out of time.
     FunctionError {
         /// As in `X-Amz-Function-Error`: `Unhandled` or `Handled`.
         kind: String,
-        /// What happened, for people.
+        /// A description for people.
         message: String,
         /// The error as JSON text, if there is one.
         payload: bytes::Bytes,
     },
-    /// The function was not reached (throttled, not started), which uses up no retry.
+    /// The function was not reached, because the call was throttled or the function did not start.
+    /// This uses up no retry.
     NotInvoked(String),
 }
 
 /// Where a read starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// At the next iterator of the last page.
+    /// At the iterator that the last page returned.
     Iterator,
     /// At the oldest record of the shard.
     TrimHorizon,
     /// After the newest record of the shard.
     Latest,
-    /// After this record, exclusive.
+    /// At the record that follows this one.
     After(SequenceNumber),
 }
 
 /// A command of the mapping.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// List the stream's shards, all pages; answer with `Described` or `DescribeFailed`.
+    /// List all pages of the stream's shards; answer with `Described` or `DescribeFailed`.
     Describe,
     /// Read one page; answer with `Page` or `ReadFailed`. At most one read per shard is in flight.
     Read {
         /// The shard.
         shard: ShardId,
-        /// Where to start.
+        /// The start position.
         from: ReadFrom,
     },
-    /// Invoke the function; answer with `Invoked`. At most one attempt per lane of a shard is in
+    /// Invoke the function; answer with `Invoked`. Each lane of a shard has at most one attempt in
     /// flight, and all records of one item are in one lane.
     Invoke {
         /// The shard that the records are from.
         shard: ShardId,
         /// This attempt.
         batch: BatchId,
-        /// Which attempt it is for these records, counted from 1.
+        /// The attempt's number for these records; the first is 1.
         attempt: u32,
-        /// The records, ascending; empty only in the last invocation of a window.
+        /// The records in ascending order. Only the last invocation of a window has none.
         records: Vec<Arc<Delivery>>,
         /// The tumbling window that the records belong to, if the mapping has windows.
         window: Option<Box<WindowInvocation>>,
     },
-    /// The shard is done up to here: make the mapping's checkpoints durable soon.
+    /// Every record of the shard up to this position is done: make the mapping's checkpoints
+    /// durable soon.
     Checkpoint {
         /// The shard.
         shard: ShardId,
-        /// How far it is done now.
+        /// The new position.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable soon, and answer with `Saved`: the mapping has just
-    /// seen its stream, or a window has ended.
+    /// Make the mapping's checkpoints durable soon, and answer with `Saved`. The mapping sends this
+    /// after it has first seen its stream, and after a window has ended.
     Save,
     /// Store a failure record; answer with `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
@@ -212,13 +217,13 @@ pub enum Command {
         shard: ShardId,
         /// This delivery.
         delivery: DeliveryId,
-        /// What to store, and under which key.
+        /// The object to store, with its key.
         object: Arc<FailureObject>,
     },
     /// Notify observers.
     Report(Event),
-    /// Send `Tick` at this tick, unless another input comes earlier. Replaces the previous request;
-    /// without it, nothing waits for time.
+    /// Send `Tick` at this tick, unless another input comes earlier. Replaces the previous request.
+    /// Without this command, the mapping waits for no timer.
     Wake {
         /// In milliseconds, as [`Now::tick_ms`].
         tick_ms: u64,
@@ -255,15 +260,15 @@ pub enum Event {
         /// The attempt that was successful.
         batch: BatchId,
     },
-    /// An attempt was not, or only partly, successful.
+    /// An attempt failed, or succeeded only partly.
     Failed {
         /// The shard.
         shard: ShardId,
         /// The attempt.
         batch: BatchId,
-        /// How many leading records were done all the same.
+        /// How many records at the batch's start are done nevertheless.
         done: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The failed records are split.
@@ -277,7 +282,7 @@ pub enum Event {
     RetryScheduled {
         /// The shard.
         shard: ShardId,
-        /// When, in milliseconds, as [`Now::tick_ms`].
+        /// The time of the retry in milliseconds, as [`Now::tick_ms`].
         tick_ms: u64,
     },
     /// Records were discarded, and the checkpoint moves past them.
@@ -290,10 +295,10 @@ pub enum Event {
         last: SequenceNumber,
         /// How many records.
         count: usize,
-        /// Why.
+        /// The reason.
         condition: Condition,
-        /// The key of the failure record; `None` if there is no destination, or if it could not
-        /// be reached until the records expired.
+        /// The key of the failure record. `None` if there is no destination, or if it was
+        /// unreachable until the records expired.
         key: Option<String>,
     },
     /// The function has processed the whole window, and its state is dropped.
@@ -303,40 +308,41 @@ pub enum Event {
         /// The window.
         window: Window,
     },
-    /// The last invocation of a window failed until it was discarded; its state is lost.
+    /// The last invocation of a window failed until its retries or its age ran out. The window's
+    /// state is lost.
     WindowGivenUp {
         /// The shard.
         shard: ShardId,
         /// The window.
         window: Window,
     },
-    /// The failure destination could not be reached; the shard waits.
+    /// The failure destination could not be reached, so the shard waits.
     DestinationUnavailable {
         /// The shard.
         shard: ShardId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The stream could not be listed.
     StreamUnavailable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A shard could not be read.
     ShardUnavailable {
         /// The shard.
         shard: ShardId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Records are lost: they were trimmed before they were read. The shard and its descendants are
-    /// blocked until the operator accepts the gap.
+    /// Records are lost: the stream trimmed them before they were read. The shard and its
+    /// descendants are blocked until the operator accepts the gap.
     Gap {
         /// The shard.
         shard: ShardId,
-        /// The last record that is done; `None`: none is.
+        /// The last record that was read or is done; `None` if there is none.
         after: Option<SequenceNumber>,
-        /// What the stream said.
+        /// The stream's message.
         reason: String,
     },
     /// A new shard was found.
@@ -349,7 +355,7 @@ pub enum Event {
         /// The shard.
         shard: ShardId,
     },
-    /// The stream is disabled and every record of it is done.
+    /// The stream is disabled, and all its records are done.
     StreamEnded,
 }
 
@@ -393,7 +399,7 @@ impl fmt::Display for Window {
 
 impl fmt::Display for WindowInvocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A state may have megabytes; its beginning identifies it.
+        // A state may have megabytes; its beginning is enough to recognize it.
         let state: String = self.open.state.chars().take(STATE_CHARACTERS_SHOWN).collect();
         write!(formatter, "window {} state {state}", self.open.window)?;
         let last = if self.is_final { " final" } else { "" };

@@ -1,6 +1,6 @@
 //! The shared state of one step of the mapping.
 //!
-//! It decides nothing and keeps only counts between steps.
+//! Only its counts last longer than the step.
 
 use super::command::{BatchId, Command, DeliveryId, Event, Now};
 use super::settings::Settings;
@@ -26,7 +26,7 @@ pub struct Totals {
     pub gaps: u64,
 }
 
-/// The surroundings of one step.
+/// The shared inputs and outputs of one step.
 pub(super) struct Context<'a> {
     pub(super) settings: &'a Settings,
     pub(super) now: Now,

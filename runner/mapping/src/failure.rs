@@ -1,7 +1,7 @@
-//! Failure records of discarded records, in the form and under the key that Lambda uses for S3; the
+//! Failure records of discarded records, with the form and the key that Lambda uses for S3. The
 //! messages for SQS and SNS are the same without the payload.
 //!
-//! This module neither decides to discard records nor stores the object.
+//! `giving_up` decides which records are discarded, and the caller stores the object.
 //!
 //! Source: AWS Lambda guide, "Retain discarded records for a DynamoDB event source"; the values of
 //! `condition` and the missing `responseContext` are from LocalStack's tests, recorded on AWS.
@@ -21,9 +21,10 @@ use super::settings::Settings;
 /// Why records were discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// The function failed on them once more than `MaximumRetryAttempts`.
+    /// The number of failed attempts exceeds `MaximumRetryAttempts`.
     RetryAttemptsExhausted,
-    /// They became older than `MaximumRecordAgeInSeconds`, or than the stream keeps them.
+    /// The records are older than `MaximumRecordAgeInSeconds`, or older than the time for which the
+    /// stream keeps them.
     RecordAgeExceeded,
 }
 
@@ -32,7 +33,7 @@ pub enum Condition {
 pub struct FailureObject {
     /// `aws/lambda/<mapping>/<shard>/YYYY/MM/DD/YYYY-MM-DDTHH.MM.SS-<UUID>`, in UTC.
     pub key: String,
-    /// The record as JSON text; for S3 with the whole event in its `payload`.
+    /// The failure record as JSON text. For S3 it has the whole event in its `payload`.
     pub body: String,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct GivenUp<'a> {
     pub(super) invocations: u32,
     /// `X-Amz-Function-Error` of the last attempt, if it had one.
     pub(super) function_error: Option<&'a str>,
-    /// The store's time.
+    /// The store's time when the records were discarded, in milliseconds.
     pub(super) time_ms: i64,
     /// The members of their event besides the records.
     pub(super) members: &'a str,
@@ -125,8 +126,8 @@ impl GivenUp<'_> {
         document
     }
 
-    /// Returns an id in the form of a UUID, which is the same whenever the same records are
-    /// discarded for the same reason.
+    /// Returns an identifier in the form of a UUID. It is always the same for the same records and
+    /// the same reason.
     fn identity(&self, settings: &Settings, purpose: &str) -> String {
         let mut hash = Md5::new();
         let sequences = self.records.iter().map(|record| record.sequence.as_str());
@@ -147,14 +148,15 @@ impl GivenUp<'_> {
     }
 }
 
-/// Returns when a record was made, to the second, as Lambda writes it for DynamoDB.
+/// Returns a record's creation time, to the second, in the form that Lambda uses for DynamoDB.
 fn arrival(record: Option<&Arc<Delivery>>) -> Option<String> {
     let seconds = record?.creation_s?;
     let time = utc(seconds.saturating_mul(1000));
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Converts a time; one beyond the calendar becomes 1970, so that the failure record is not lost.
+/// Converts a time. A time beyond the calendar becomes 1970, so that the failure record is not
+/// lost.
 fn utc(time_ms: i64) -> jiff::Zoned {
     Timestamp::from_millisecond(time_ms).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
 }

@@ -1,11 +1,12 @@
-//! Decides when records are discarded, and delivers them to the failure destination.
+//! Discards records whose retries or age are exceeded, and delivers them to the failure
+//! destination.
 //!
-//! Lanes form and retry batches.
+//! `lane` forms and retries batches.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - Without a maximum age, records that were tried are discarded when they are older than the 24
-//!   hours that a stream keeps them. A record that was never tried is always tried once.
+//! - A stream keeps a record for 24 hours. Without a maximum age, a record that was tried is
+//!   discarded when it is older than that. A record that was never tried is always tried once.
 //! - The checkpoint waits until the destination has the failure record, or until the records are
 //!   older than those 24 hours.
 
@@ -29,8 +30,8 @@ pub(super) struct Delivering {
 }
 
 impl Lane {
-    /// Splits the first segment so that all its records are aged or none is; discards it in the
-    /// first case. Returns whether it did.
+    /// Splits the first segment after the records of its beginning that are all too old, or all
+    /// not. Discards the first part if it is too old, and returns whether it did.
     pub(super) fn give_up_aged(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(first) = self.segments.front_mut() else { return false };
         let tried = first.failures > 0 || first.not_invoked > 0;
@@ -56,7 +57,8 @@ impl Lane {
         aged
     }
 
-    /// Counts a failed attempt: retries it if allowed, else discards its records.
+    /// Counts a failed attempt. Retries the records if the retry count allows it, and discards them
+    /// otherwise.
     pub(super) fn count_failure(&mut self, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front_mut() else { return };
         first.failures = first.failures.saturating_add(1);
@@ -72,7 +74,8 @@ impl Lane {
         }
     }
 
-    /// Drops the window's state: there are no records for a destination.
+    /// Drops the window's state. Nothing is sent to the destination, because the invocation has no
+    /// records.
     fn give_up_window(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(window) = self.end_window(context) else { return false };
         context.step.report(Event::WindowGivenUp { shard: context.shard.clone(), window });
@@ -115,8 +118,8 @@ impl Lane {
         self.stage = Stage::Delivering(delivering);
     }
 
-    /// Handles the result of a delivery; `refused` says why it was not stored. Returns whether it
-    /// was this lane's.
+    /// Handles the result of a delivery. `refused` is the reason why the destination did not store
+    /// it. Returns true if the delivery belongs to this lane.
     pub(super) fn delivered(
         &mut self,
         delivery: DeliveryId,
@@ -135,7 +138,7 @@ impl Lane {
         let (shard, reason) = (context.shard.clone(), reason.to_owned());
         context.step.report(Event::DestinationUnavailable { shard, reason });
         if self.is_first_expired(context.step.now.time_ms) {
-            // The stream no longer has these records either, so waiting cannot help.
+            // The stream has trimmed these records as well, so waiting cannot help.
             self.finish_given_up(delivering.condition, None, context);
             return true;
         }

@@ -1,20 +1,21 @@
 //! One lane of a shard: forms a batch, invokes the function, and handles the outcome until every
 //! record is done or discarded.
 //!
-//! It neither reads nor filters, and does not know other lanes. At most one attempt is in flight.
+//! A lane has at most one attempt in flight. `shard` reads and filters the records.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - **The retry count restarts when the lane has made progress.** AWS, recorded with
-//!   `MaximumRetryAttempts` 3: a batch of three of which the last failed, then that record alone
-//!   four more times, reported with `approximateInvokeCount` 4.
-//! - An invalid answer counts as a function error, so it bisects too. An answer that names the
-//!   first record does not bisect: the requested split is the whole batch.
-//! - Both halves of a bisected batch keep the retry count, which the split did not raise.
+//! - **The retry count restarts when the lane has made progress.** Recorded on AWS with
+//!   `MaximumRetryAttempts` 3: in a batch of three records the last one failed. AWS then tried that
+//!   record alone four more times, and reported `approximateInvokeCount` 4.
+//! - An invalid answer counts as a function error, so it also bisects the batch. An answer that
+//!   names the first record does not bisect: the whole batch is to be retried.
+//! - A split does not raise the retry count, and both halves keep it.
 //! - A failed batch waits before its next attempt: 100 ms, doubled at each attempt, at most 30 s,
-//!   in this runner's default pace. Parts of a batch wait as after a first failure.
-//! - The batching window opens when the previous invocation is over; if it passes without a record,
-//!   the next record opens another.
+//!   in this runner's default pace. The parts of a split batch wait as long as after a first
+//!   failure.
+//! - The batching window opens when the previous invocation is over. If no record arrives in it,
+//!   the next record opens a new window.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,18 +30,18 @@ use super::record::{Delivery, EVENT_BYTES_MAX};
 use super::response::{self, Answer};
 use super::tumbling::{OpenWindow, Window, WindowInvocation};
 
-/// Records that are tried together: a batch, or a part of one.
+/// Records of one attempt: a batch, or a part of a split batch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Segment {
-    /// Empty only if the segment closes its window.
+    /// The records; empty only if the segment closes its window.
     pub(super) records: Vec<Pending>,
-    /// Whether it is the last invocation of the window.
+    /// Whether this is the last invocation of the window.
     pub(super) closes_window: bool,
-    /// Number of failed attempts that reached the function, since the lane made progress.
+    /// Number of failed attempts that reached the function, since the lane last made progress.
     pub(super) failures: u32,
     /// Number of consecutive attempts that did not reach the function.
     pub(super) not_invoked: u32,
-    /// Whether it was delivered again as an injected fault.
+    /// Whether it was already delivered twice, as an injected fault.
     duplicated: bool,
     /// `X-Amz-Function-Error` of the last attempt.
     pub(super) function_error: Option<String>,
@@ -49,18 +50,18 @@ pub(super) struct Segment {
 /// The state of the first segment.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
-    /// There is no segment.
+    /// The lane has no segment.
     Idle,
     Ready,
     InFlight(BatchId),
     RetryAt(u64),
-    /// It was discarded, and its delivery to the destination is in flight.
+    /// The segment was discarded, and its delivery to the destination is in flight.
     Delivering(Delivering),
-    /// It was discarded, and the delivery will be retried.
+    /// The segment was discarded, and its delivery will be retried at this tick.
     DeliverAt(u64, Delivering),
 }
 
-/// The facts about reading the shard that a lane needs.
+/// The progress of reading the shard, as far as a lane needs it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
     /// Whether no further record will come.
@@ -69,7 +70,7 @@ pub(super) struct Reading {
     pub(super) reached_s: i64,
 }
 
-/// The state that a lane uses during one step.
+/// The inputs and outputs of a lane during one step.
 pub(super) struct LaneContext<'a, 'step> {
     pub(super) shard: &'a ShardId,
     pub(super) progress: &'a mut Progress,
@@ -81,7 +82,7 @@ pub(super) struct LaneContext<'a, 'step> {
 pub(super) struct Lane {
     number: u64,
     pub(super) queue: Queue,
-    /// The parts of the current batch, ascending; the first is being tried.
+    /// The segments of the current batch in ascending order; the first is being tried.
     pub(super) segments: VecDeque<Segment>,
     pub(super) stage: Stage,
     window_opened: u64,
@@ -90,7 +91,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Returns a lane without records. `number` only changes the jitter of its back-off.
+    /// Returns a lane without records. `number` is the lane's number and only changes the jitter of
+    /// its back-off.
     pub(super) fn new(number: u64, window: Option<OpenWindow>) -> Self {
         Self {
             number,
@@ -132,7 +134,7 @@ impl Lane {
         self.segments.front().map_or(0, |part| part.failures.saturating_add(part.not_invoked))
     }
 
-    /// Returns the next record to be done.
+    /// Returns the lane's oldest record that is neither done nor discarded.
     pub(super) fn oldest(&self) -> Option<&Arc<Delivery>> {
         let tried = self.segments.iter().find_map(|part| part.records.first());
         tried.or_else(|| self.queue.first()).map(|pending| &pending.record)
@@ -149,7 +151,7 @@ impl Lane {
         self.queue.push(record, place);
     }
 
-    /// Returns when something is due without further input; `None` if nothing is.
+    /// Returns when the lane has something to do without further input; `None` if it has nothing.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         match self.stage {
             Stage::RetryAt(tick_ms) | Stage::DeliverAt(tick_ms, _) => Some(tick_ms),
@@ -160,7 +162,7 @@ impl Lane {
         }
     }
 
-    /// Does everything that is possible now. Each turn of the loop invokes and stops, or discards
+    /// Does everything that is possible now. Each turn of the loop changes the stage, or discards
     /// at least one record or window.
     pub(super) fn advance(&mut self, reading: Reading, context: &mut LaneContext<'_, '_>) {
         while !context.step.stopping {
@@ -196,7 +198,7 @@ impl Lane {
         }
     }
 
-    /// Drops the window if the setting was removed since the checkpoints were saved.
+    /// Drops the window if windows were removed from the settings since the checkpoints were saved.
     fn drop_window_of_no_setting(&mut self, context: &mut LaneContext<'_, '_>) {
         if context.step.settings.tumbling_window_s.is_none()
             && let Some(OpenWindow { window, .. }) = self.window.take()
@@ -206,7 +208,7 @@ impl Lane {
         }
     }
 
-    /// Returns the next segment to try; `None` if nothing is due.
+    /// Returns the next segment to try; `None` if no batch is due.
     fn next_segment(&mut self, reading: Reading, context: &Context<'_>) -> Option<Segment> {
         let Some(length_s) = context.settings.tumbling_window_s else {
             return self.is_batch_due(reading, None, context).then(|| {
@@ -249,7 +251,8 @@ impl Lane {
                 || self.queue.holds_full_batch(settings.batch_size))
     }
 
-    /// Closes the window of a state that has become too large, before the rest of its batch.
+    /// Closes the window if its state has become too large. The closing invocation precedes the
+    /// rest of the batch.
     fn close_window_that_is_too_large(&mut self) {
         let closes = self.segments.front().is_some_and(|first| first.closes_window);
         if !closes && self.window.as_ref().is_some_and(OpenWindow::is_too_large) {
@@ -257,7 +260,7 @@ impl Lane {
         }
     }
 
-    /// Splits the first segment after `count` records; both parts keep its history.
+    /// Splits the first segment after `count` records. Both parts keep its retry count.
     pub(super) fn cut_first(&mut self, count: usize) {
         let Some(first) = self.segments.front_mut() else { return };
         if count == 0 || count >= first.records.len() {
@@ -270,7 +273,8 @@ impl Lane {
 
     fn invoke(&mut self, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front() else { return };
-        // The rest of a batch whose window was terminated early begins a new window.
+        // If a window was closed early because of its state, the rest of the batch begins a new
+        // window.
         if let (Some(length_s), None) = (context.step.settings.tumbling_window_s, &self.window) {
             let made = first.records.first().and_then(|pending| pending.record.creation_s);
             let window = window_of(made, length_s, context.step);
@@ -289,7 +293,7 @@ impl Lane {
         self.stage = Stage::InFlight(batch);
     }
 
-    /// Handles the outcome of an attempt. Returns whether it was this lane's.
+    /// Handles the outcome of an attempt. Returns true if the attempt belongs to this lane.
     pub(super) fn invoked(
         &mut self,
         batch: BatchId,
@@ -367,8 +371,8 @@ impl Lane {
         self.finish(count, context);
     }
 
-    /// Marks the records before `index` as done. If there are any, the retry count of the rest
-    /// restarts.
+    /// Marks the records before `index` as done. If there are any, the retry count of the remaining
+    /// records restarts.
     fn complete_until(
         &mut self,
         batch: BatchId,
@@ -489,7 +493,8 @@ fn batch_limits(context: &Context<'_>, event_bytes: usize, end_s: Option<i64>) -
     BatchLimits { records: context.settings.batch_size, event_bytes, end_s }
 }
 
-/// Returns the window of a record; without a creation time, the current one.
+/// Returns the window of a record. A record without a creation time is in the window of the current
+/// time.
 fn window_of(made: Option<i64>, length_s: u32, context: &Context<'_>) -> Window {
     Window::containing(made.unwrap_or_else(|| context.now.time_ms.div_euclid(1000)), length_s)
 }

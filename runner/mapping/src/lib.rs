@@ -1,19 +1,20 @@
-//! The event source mapping as a pure state machine: which records of a stream go to a function,
-//! when, how often, and what happens to them.
+//! The event source mapping as a pure state machine. It decides which records of a stream a
+//! function receives, when and how often, and what happens when the function fails.
 //!
-//! No clock, disk, socket, randomness or async: the poller of the crate `local` sends inputs and
-//! carries out commands.
+//! The crate has no clock, I/O, randomness or async. The poller of the crate `local` sends inputs
+//! and carries out commands.
 //!
 //! Guarantees, whatever fails:
 //!
-//! - Each record that passes the filter is delivered at least once, in order within its lane (with
-//!   one lane: within its shard; with more: for each item), until the function has processed it, or
-//!   it is discarded and, if there is a destination, stored there.
-//! - The checkpoint of a shard never passes a record that is neither done nor discarded, and the
+//! - Each record that passes the filter is delivered until the function has processed it or it is
+//!   discarded. A discarded record is stored in the failure destination, if there is one.
+//! - Delivery is in order within a lane: with one lane, within the shard; with several lanes, for
+//!   each item.
+//! - The checkpoint of a shard never passes a record that is neither done nor discarded. The
 //!   checkpoints of all shards are a consistent cut: a child has no progress before its parent is
 //!   closed.
-//! - Records that the stream trimmed before they were read are reported as a gap, at which the
-//!   shard and its descendants are blocked until the operator accepts it.
+//! - If the stream trimmed records before they were read, the mapping reports a gap. The shard and
+//!   its descendants are blocked until the operator accepts the gap.
 
 mod back_off;
 mod checkpoint;

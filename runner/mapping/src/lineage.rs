@@ -1,7 +1,7 @@
-//! The shards of the stream and their parents: which exist, which may be read, which can be
-//! forgotten.
+//! The shards of the stream and their parents: which shards exist, which may be read, and which can
+//! be forgotten.
 //!
-//! It reads nothing and knows no records.
+//! `shard` handles the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,18 @@ use super::shard::{Phase, Shard};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lineage {
     pub(super) shards: BTreeMap<ShardId, Shard>,
-    /// When the mapping first saw its stream; `None` before it has.
+    /// When the mapping first saw its stream; `None` before then.
     created_ms: Option<i64>,
     pub(super) described: bool,
     pub(super) enabled: bool,
-    /// Whether the positions of its shards are only in memory: `LATEST` cannot be found again, so
-    /// records written between a crash and the next start would be missed.
+    /// Whether the start positions of the shards are not durable yet. They must be durable before a
+    /// read: after a restart, `LATEST` would be a later position, and records written before it
+    /// would be missed.
     pub(super) unsaved: bool,
 }
 
 impl Lineage {
-    /// Restores the shards of the checkpoints; without checkpoints the mapping is new.
+    /// Restores the shards from the checkpoints. Without checkpoints the mapping is new.
     pub(super) fn restore(checkpoints: Option<Checkpoints>) -> Self {
         let Some(checkpoints) = checkpoints else { return Self::default() };
         let created_ms = checkpoints.created_ms;
@@ -52,7 +53,7 @@ impl Lineage {
         self.created_ms.unwrap_or_default()
     }
 
-    /// Takes a listing of all shards, the one with this number.
+    /// Applies a listing of all shards. `number` is the listing's number.
     pub(super) fn describe(
         &mut self,
         number: u64,
@@ -68,7 +69,7 @@ impl Lineage {
         }
         (self.described, self.enabled) = (true, enabled);
         let listed: BTreeSet<ShardId> = listing.iter().map(|shard| shard.id.clone()).collect();
-        // A shard that is its own parent would wait forever.
+        // A parent that is the shard itself is ignored, because the shard would wait for itself.
         let parents: BTreeSet<ShardId> = listing
             .iter()
             .filter_map(|shard| shard.parent.clone().filter(|parent| *parent != shard.id))
@@ -81,7 +82,8 @@ impl Lineage {
         }
         let time_ms = context.now.time_ms;
         self.shards.retain(|id, shard| match shard.phase {
-            // A tombstone must outlive the listing: a shard that is listed but unknown is new.
+            // A listed shard keeps its tombstone; without it, the shard would count as new and be
+            // read again.
             Phase::Done { at_ms } => listed.contains(id) || time_ms - at_ms < RETENTION_MS,
             _ => true,
         });
@@ -94,8 +96,8 @@ impl Lineage {
         }
     }
 
-    /// Adds a new shard. `LATEST` applies to shards that exist when the mapping is created; those
-    /// of them that are closed are `skipped`.
+    /// Adds a new shard. `LATEST` applies only to shards that exist when the mapping is created. Of
+    /// these shards, the closed ones are `skipped`.
     fn add(
         &mut self,
         description: ShardDescription,
@@ -125,7 +127,7 @@ impl Lineage {
         self.shards.insert(id, shard);
     }
 
-    /// Starts the shards whose parent is done or no longer known. Returns whether there were any.
+    /// Starts the shards whose parent is done or no longer known. Returns true if it started any.
     pub(super) fn start_children(&mut self) -> bool {
         if !self.described || self.unsaved {
             return false;
@@ -163,7 +165,7 @@ impl Lineage {
     }
 }
 
-/// Returns true if a shard is done and listed, and none of its children is.
+/// Returns true if the shard is done and listed, and no child of it is listed.
 pub(super) fn is_childless(shard: &Shard) -> bool {
     shard.is_done() && shard.listed && !shard.has_child
 }

@@ -11,13 +11,14 @@ use super::settings::Settings;
 use super::shard::Shard;
 use super::status::{ShardStatus, Status};
 
-/// While this many bytes of JSON wait in all shards together, only shards without waiting records
-/// are read. With the attempts in flight, a mapping of many shards stays within a few times this.
+/// The limit on waiting JSON bytes in all shards together. Above it, only shards without waiting
+/// records are read. A mapping of many shards therefore needs a few times this memory, including
+/// its attempts in flight.
 pub const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The first pause before shards are listed again for a missing child, and the shortest one before
-/// a listing that confirms that a shard is gone, in milliseconds. `DescribeStream` allows 10 calls
-/// a second for an account.
+/// The first pause before a listing that looks for a missing child. It is also the shortest pause
+/// before a listing that confirms that a shard is gone. In milliseconds; `DescribeStream` allows 10
+/// calls a second for an account.
 const CHILD_POLL_MS: u64 = 200;
 
 /// One event source mapping.
@@ -34,14 +35,14 @@ pub struct Mapping {
     next_describe: u64,
     /// When the last listing was requested.
     described_at: u64,
-    /// Since when the store reports that the stream does not exist, in ticks.
+    /// The tick since which the store reports that the stream does not exist.
     missing_since: Option<u64>,
     gone: Option<String>,
-    /// Number of requested listings when all known shards were done.
+    /// Number of requested listings at the moment when all known shards were done.
     done_at: Option<u64>,
-    /// Number of requested listings when the last one was answered.
+    /// Number of requested listings at the moment when the last one was answered.
     listed_at: u64,
-    /// Number of consecutive listings that failed, or lacked a child.
+    /// Number of consecutive listings that failed or lacked a child.
     describe_tries: u32,
     lacked_child: bool,
     unavailable: Option<String>,
@@ -49,8 +50,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Returns a mapping that resumes from its checkpoints, or a new one without. Nothing happens
-    /// before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
+    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. It does
+    /// nothing before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
     #[must_use]
     pub fn new(settings: Settings, checkpoints: Option<Checkpoints>) -> Self {
         Self {
@@ -80,8 +81,8 @@ impl Mapping {
         &self.settings
     }
 
-    /// Takes one input and does everything that has become possible. Commands have to be carried
-    /// out in order; a [`Wake`](Command::Wake) is the last one, if there is one.
+    /// Handles one input and does everything that has become possible. The caller must carry out
+    /// the commands in order. A [`Wake`](Command::Wake) is always the last one.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.take_in(now, input, &mut commands);
@@ -131,7 +132,7 @@ impl Mapping {
                     shard.accept_read_failure(failure, known, &mut context);
                 }
             }
-            // One shard has the attempt or the delivery; if it is outdated, none has.
+            // At most one shard has this attempt or delivery. No shard has an outdated one.
             Input::Invoked { batch, outcome } => {
                 shards
                     .values_mut()
@@ -156,7 +157,7 @@ impl Mapping {
         }
     }
 
-    /// Schedules the next listing: after the usual time, or soon if a child is missing.
+    /// Schedules the next listing: after the usual interval, or soon if a child is missing.
     fn plan_describe(&mut self, now: Now) {
         (self.describing, self.listed_at) = (false, self.listings);
         (self.unavailable, self.missing_since) = (None, None);
@@ -188,8 +189,8 @@ impl Mapping {
             ids: &mut self.ids,
             commands,
         };
-        // A finished shard starts its children, which may be done at once. Each turn starts at
-        // least one shard, so there are no more turns than shards.
+        // The children of a finished shard start in the next turn, and may be done at once. Each
+        // turn starts at least one shard, so there are at most as many turns as shards.
         let mut first = true;
         while self.lineage.start_children() || first {
             first = false;
@@ -209,14 +210,15 @@ impl Mapping {
         }
     }
 
-    /// Requests a listing if one is due. Returns when the next one is due without further input.
+    /// Requests a listing if one is due. Returns when the next listing is due without further
+    /// input.
     fn advance_listing(&mut self, now: Now, commands: &mut Vec<Command>) -> Option<u64> {
         if self.lineage.lacks_child() && !self.lacked_child {
             self.next_describe = now.tick_ms;
             self.describe_tries = 0;
         }
         self.lacked_child = self.lineage.lacks_child();
-        // Earlier listings may lack the children of a shard that has just been finished.
+        // A listing that was requested before a shard was finished may lack the shard's children.
         let is_done = self.lineage.is_done();
         self.done_at = is_done.then(|| self.done_at.unwrap_or(self.listings));
         let is_worked_off = self.lineage.is_worked_off();
@@ -228,7 +230,7 @@ impl Mapping {
         let lacks_last = is_worked_off && self.done_at == Some(self.listings);
         let mut shards = self.lineage.shards.values();
         let lacks_shard = shards.any(|shard| shard.wants_listing(self.listings));
-        // While the stream cannot be listed, the back-off applies.
+        // If the last listing failed, the next one waits for the back-off instead.
         if (lacks_last || lacks_shard) && self.unavailable.is_none() {
             let earliest = self.described_at.saturating_add(CHILD_POLL_MS).max(now.tick_ms);
             self.next_describe = self.next_describe.min(earliest);
@@ -258,7 +260,7 @@ impl Mapping {
         !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
     }
 
-    /// Returns true if it would read sooner after [`Arrived`](Input::Arrived).
+    /// Returns true if [`Arrived`](Input::Arrived) would make it read sooner.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.lineage.shards.values().any(Shard::is_resting)
@@ -270,13 +272,13 @@ impl Mapping {
         self.is_over
     }
 
-    /// Returns true if it waits for [`Saved`](Input::Saved) before it reads.
+    /// Returns true if it cannot read before [`Saved`](Input::Saved).
     #[must_use]
     pub fn waits_for_save(&self) -> bool {
         self.lineage.unsaved
     }
 
-    /// Returns the store's message about a missing stream, once that is certain.
+    /// Returns the store's message about a missing stream, once the stream counts as gone.
     #[must_use]
     pub fn gone(&self) -> Option<&str> {
         self.gone.as_deref()

@@ -1,9 +1,9 @@
 //! Generates docs/parity.md: each rule of mappings and streams, the cases that test it here, and
 //! the behaviour of other local tools. `UPDATE=1 cargo test -p mapping parity` writes the page.
 //!
-//! A rule is tested by cases of `testdata`, which `text_tests` and `filter` run, and by other tests
-//! that the page names. The behaviour of other tools was observed by `tests/parity/run`, or is
-//! quoted with its source.
+//! Cases of `testdata` test the rules; `text_tests` and `filter` run them. The page names further
+//! tests. `tests/parity/run` observed the behaviour of other tools; the page gives the source of
+//! the rest.
 
 mod facts;
 
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use facts::{FACTS, Source};
 
-/// A rule: its number, AWS's behaviour, the cases that test it (`file: beginning of the comment`),
-/// other tests, and the known behaviour of tools that were not probed.
+/// A rule of the page. It has its number, AWS's behaviour, the cases that test it (`file: beginning
+/// of the comment`), other tests, and the known behaviour of tools that were not probed.
 struct Rule {
     number: &'static str,
     text: &'static str,
@@ -185,7 +185,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns a comment's text after the numbers of the facts that its case tests.
+/// Returns a case's comment without the numbers of the facts at its beginning.
 fn without_numbers(line: &str) -> Option<&str> {
     let mut rest = line.strip_prefix("# ")?;
     while let Some((_, behind)) = rest.strip_prefix('[').and_then(|it| it.split_once("] ")) {
@@ -194,7 +194,8 @@ fn without_numbers(line: &str) -> Option<&str> {
     Some(rest)
 }
 
-/// Returns the files of `testdata` that test a fact, by its number, with the number of their cases.
+/// For each fact's number, returns the files of `testdata` that test it and the number of cases in
+/// each.
 fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for folder in ["machine", "filter"] {
@@ -216,7 +217,7 @@ fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>>
     found
 }
 
-/// Returns the second table: every fact with the cases that have its number.
+/// Returns the page's second table: every fact with the cases that have its number.
 fn facts_table(testdata: &Path) -> String {
     let mut held = cases_by_number(testdata);
     let mut table = String::from(FACTS_HEAD);

@@ -1,7 +1,7 @@
-//! How far a shard is done when its records are finished in any order: the checkpoint is the end of
-//! the contiguous run of finished records, never the newest one.
+//! The checkpoint of a shard whose records may be finished in any order. The checkpoint is the last
+//! record before which every record is finished.
 //!
-//! Lanes decide which record is finished when.
+//! `lane` decides when a record is finished.
 
 use std::collections::VecDeque;
 
@@ -11,16 +11,17 @@ use super::sequence::SequenceNumber;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
     entries: VecDeque<Entry>,
-    /// The place of the first entry. Places count the records that were accepted in this run.
+    /// The place of the first entry. A record's place is its number among the records accepted
+    /// since the start.
     first_place: u64,
-    /// The last record that is done, including everything before it.
+    /// The last finished record before which every record is finished.
     checkpoint: Option<SequenceNumber>,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// The checkpoint once this record and all before it are done: its own sequence number, or that
-    /// of the last filtered record that directly follows it.
+    /// The checkpoint when this record and all earlier ones are done. It is the record itself, or
+    /// the last of the filtered records that directly follow it.
     finishes: SequenceNumber,
     finished: bool,
 }
@@ -34,20 +35,20 @@ impl Progress {
         self.checkpoint.as_ref()
     }
 
-    /// Returns the number of records from the first unfinished one on, finished or not.
+    /// Returns the number of records from the first unfinished one on, whether finished or not.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Accepts a record that must be finished; returns its place.
+    /// Adds a record that must be finished, and returns its place.
     pub(super) fn accept(&mut self, sequence: SequenceNumber) -> u64 {
         let place = self.first_place + self.entries.len() as u64;
         self.entries.push_back(Entry { finishes: sequence, finished: false });
         place
     }
 
-    /// Records that a record did not pass the filter: it is done once every record before it is.
-    /// Returns whether that is so already.
+    /// Adds a record that did not pass the filter. It is done when every record before it is done.
+    /// Returns true if it is done already.
     pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
         match self.entries.back_mut() {
             Some(before) => {
@@ -61,7 +62,7 @@ impl Progress {
         }
     }
 
-    /// Marks records as finished. Returns whether the checkpoint has moved.
+    /// Marks records as finished. Returns true if the checkpoint has moved.
     pub(super) fn finish(&mut self, places: impl IntoIterator<Item = u64>) -> bool {
         for place in places {
             let index = place.checked_sub(self.first_place);

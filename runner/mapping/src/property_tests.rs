@@ -1,8 +1,7 @@
 //! Checks the mapping's guarantees with random streams, functions, destinations and restarts.
 //!
-//! The world below simulates everything outside of the mapping. It has the records, delivers pages,
-//! makes invocations fail in every way, kills the mapping and restarts it from its checkpoints, and
-//! checks the guarantees after each step.
+//! `World` simulates everything outside of the mapping. It delivers pages, makes invocations fail
+//! in every way, and kills and restarts the mapping. It checks the guarantees after each step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,17 +22,18 @@ struct Scenario {
     duplicate: bool,
     record_age_s: Option<i64>,
     lanes: usize,
-    /// Length of the tumbling windows; only with one lane.
+    /// Length of the tumbling windows. Only a mapping with one lane has them.
     tumbling_s: Option<u32>,
-    /// The random choices of the world, in order; afterwards nothing fails.
+    /// The random choices of the world, in order. When they are used up, nothing fails any more.
     choices: Vec<u16>,
 }
 
 #[derive(Debug, Clone)]
 struct ShardPlan {
-    /// The index of the parent, reduced to an earlier shard; the first shards have none.
+    /// A number that is reduced to the index of an earlier shard, the parent. The first two shards
+    /// have no parent.
     parent: usize,
-    /// Whether each record passes the filter, and its item.
+    /// For each record: whether it passes the filter, and its item.
     records: Vec<(bool, u8)>,
 }
 
@@ -74,7 +74,7 @@ struct World {
     choices: VecDeque<u16>,
     /// The last durable checkpoints.
     durable: Option<Checkpoints>,
-    /// The first record of the last attempt, by item.
+    /// The first record of the last attempt for each item, since the last restart.
     invoked_in_run: BTreeMap<(ShardId, u8), SequenceNumber>,
 }
 
@@ -91,9 +91,9 @@ struct ShardTruth {
     records: Vec<RecordTruth>,
     /// The iterator's position.
     iterator: usize,
-    /// Records that the function has processed, or that were discarded.
+    /// Records that the function has processed, and records that were discarded.
     finished: BTreeSet<SequenceNumber>,
-    /// Records that a window's last invocation has seen, or that need none.
+    /// Records that a window's last invocation has aggregated, and records that need no window.
     aggregated: BTreeSet<SequenceNumber>,
 }
 
@@ -165,7 +165,7 @@ impl World {
         self.check_checkpoints();
     }
 
-    /// Records an event: discarded records need no invocation any more.
+    /// Applies an event to the expectations: discarded records need no invocation any more.
     fn note(&mut self, event: Event) {
         match event {
             Event::GaveUp { shard, first, last, count, .. } => {
@@ -197,8 +197,9 @@ impl World {
         }
     }
 
-    /// Checks that a shard is read or delivered only when its parent is finished. Of each item the passing
-    /// records are delivered in order, without a gap, and no item is in two attempts at once.
+    /// Checks that a shard is read and delivered only when its parent is finished. For each item, the
+    /// records that pass the filter must be delivered in order and without a gap, and never in two
+    /// attempts at once.
     fn check_command(&mut self, command: &Command) {
         let (Command::Read { shard, .. } | Command::Invoke { shard, .. }) = command else { return };
         let truth = &self.shards[shard];
@@ -238,7 +239,8 @@ impl World {
     ) {
         let truth = &self.shards[shard];
         let one_lane = self.mapping.settings().parallelization_factor == 1;
-        // With one lane the order of items is that of the whole shard.
+        // With one lane the order applies to all records of the shard, not only to those of the
+        // item.
         let counts = |record: &RecordTruth| one_lane || record.item == item;
         let passing: Vec<_> = truth
             .records
@@ -257,8 +259,9 @@ impl World {
         assert!(before.is_none_or(|before| first >= before), "{command} goes back");
     }
 
-    /// Records are in their window, and its state has none of them: it is as old as the checkpoint,
-    /// also after a restart.
+    /// Checks that the records are in their window, and that the window's state does not have them
+    /// yet. This also holds after a restart, because the state and the checkpoint are saved
+    /// together.
     fn check_window(&self, shard: &ShardId, sequences: &[SequenceNumber], told: &WindowInvocation) {
         let truth = &self.shards[shard];
         let seen = seen(&told.open.state);
@@ -271,7 +274,8 @@ impl World {
         }
     }
 
-    /// Checks that no checkpoint passes an unfinished record, and no child is ahead of its parent.
+    /// Checks that no checkpoint passes an unfinished record, and that no child has progress before
+    /// its parent is closed.
     fn check_checkpoints(&self) {
         let Some(checkpoints) = self.mapping.checkpoints() else { return };
         for (id, checkpoint) in &checkpoints.shards {
@@ -293,7 +297,7 @@ impl World {
         }
     }
 
-    /// Makes one thing happen outside.
+    /// Makes one event happen outside of the mapping.
     fn turn(&mut self) {
         match self.choose(20) {
             1 => self.restart(),
@@ -303,8 +307,9 @@ impl World {
             }
             3 if self.mapping.is_resting() => {
                 self.step(Input::Arrived);
-                // The read that this starts may be too early for later records, but nothing else
-                // may.
+                // The first notification starts a read, which may be too early for later records.
+                // The second one therefore marks the shard to be read again; a third would have no
+                // effect.
                 self.step(Input::Arrived);
                 assert!(!self.mapping.is_resting(), "it would be told again and again");
             }
@@ -322,7 +327,7 @@ impl World {
         }
     }
 
-    /// Kills the process: nothing in flight is answered, although it may take effect.
+    /// Kills the process. Nothing in flight is answered, although it may still take effect.
     fn restart(&mut self) {
         let settings = self.mapping.settings().clone();
         self.mapping = Mapping::new(settings, self.durable.clone());
@@ -352,7 +357,8 @@ impl World {
         }
     }
 
-    /// Leaves may be missing from a listing, because listings are eventually consistent.
+    /// Returns a listing. It may lack the newest shards, because listings are eventually
+    /// consistent.
     fn describe(&mut self) -> Input {
         let hide_leaves = self.choose(4) == 1;
         let parents: BTreeSet<_> =
@@ -368,7 +374,7 @@ impl World {
                 closed: parents.contains(id),
             })
             .collect();
-        // A stale listing is not the last one of an ended stream.
+        // A listing that lacks shards has an enabled stream, so the mapping must list again.
         Input::Described { enabled: hide_leaves, shards }
     }
 
@@ -412,7 +418,7 @@ impl World {
         let choice = self.choose(6);
         let failed_from = match choice {
             1 => return InvokeOutcome::NotInvoked("busy".to_owned()),
-            // A failing function may have done any part of its work.
+            // The failing function may have processed any part of the batch.
             2 => return unhandled(),
             3 if !records.is_empty() => Some(usize::from(self.choose(u16::MAX)) % records.len()),
             4 if self.mapping.settings().report_batch_item_failures => {
@@ -445,7 +451,7 @@ impl World {
     }
 }
 
-/// Returns the records that a window's state has seen.
+/// Returns the records that a window's state has aggregated.
 fn seen(state: &str) -> BTreeSet<SequenceNumber> {
     let state: serde_json::Value = serde_json::from_str(state).unwrap();
     let seen = state["seen"].as_array().into_iter().flatten();
@@ -490,7 +496,8 @@ proptest! {
     fn every_record_is_done_or_given_up_in_order(scenario in scenarios()) {
         let mut world = World::new(&scenario);
         world.step(Input::Tick);
-        // Far more turns than choices and retries: an unfinished mapping hangs.
+        // This is far more turns than there are choices and retries. A mapping that is unfinished
+        // then hangs.
         for _ in 0..20_000 {
             if world.mapping.is_over() && world.choices.is_empty() {
                 break;

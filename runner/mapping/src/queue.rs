@@ -1,6 +1,6 @@
-//! The records of a shard that passed the filter and are in no batch yet.
+//! The records that passed the filter and are in no batch yet.
 //!
-//! When a batch is due, and what happens to it, is decided elsewhere.
+//! `lane` decides when a batch is due.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::record::{self, Delivery, EVENT_BYTES_MAX};
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) record: Arc<Delivery>,
-    /// Its place in the shard's progress.
+    /// Its place in the shard's `Progress`.
     pub(super) place: u64,
 }
 
@@ -22,11 +22,12 @@ pub(super) struct BatchLimits {
     pub(super) records: usize,
     /// Maximum bytes of the event.
     pub(super) event_bytes: usize,
-    /// Only records made before this second; `None`: all. A record without a time always fits.
+    /// Only records made before this second; `None` if all. A record without a creation time always
+    /// fits.
     pub(super) end_s: Option<i64>,
 }
 
-/// Pending records, ascending.
+/// The pending records in ascending order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     records: VecDeque<Pending>,
@@ -47,7 +48,7 @@ impl Queue {
         self.records.is_empty()
     }
 
-    /// Returns the memory of its records, in bytes of JSON.
+    /// Returns the size of its records, in bytes of JSON.
     pub(super) fn json_bytes(&self) -> usize {
         self.json_bytes
     }
@@ -56,14 +57,14 @@ impl Queue {
         self.records.front()
     }
 
-    /// Returns true if it has a batch that cannot take another record.
+    /// Returns true if its next batch is full.
     pub(super) fn holds_full_batch(&self, batch_size: usize) -> bool {
         self.len() >= batch_size
             || record::event_bytes(self.len(), self.json_bytes) >= EVENT_BYTES_MAX
     }
 
-    /// Takes the next batch within its limits, but always one record if there is one, because a
-    /// single record must be delivered whatever its size.
+    /// Takes the next batch within the limits. It takes at least one record if there is one,
+    /// because a record must be delivered whatever its size.
     pub(super) fn take_batch(&mut self, limits: BatchLimits) -> Vec<Pending> {
         let (mut count, mut batch_bytes) = (0, 0);
         let fits = |pending: &&Pending| match (limits.end_s, pending.record.creation_s) {

@@ -1,6 +1,6 @@
-//! Stream records on their way to a function, and the event that carries them.
+//! Stream records before their delivery, and the event in which a function receives them.
 //!
-//! Nothing here decides whether, when or how often a record is delivered.
+//! `lane` decides when a record is delivered.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::back_off;
 use super::sequence::SequenceNumber;
 
-/// A Lambda event carries at most 6 MB (Lambda quotas, "Invocation payload"), in bytes, inclusive.
+/// The maximum size of a Lambda event in bytes, inclusive: 6 MB (Lambda quotas, "Invocation
+/// payload").
 pub const EVENT_BYTES_MAX: usize = 6 * 1024 * 1024;
 
 const EVENT_HEAD: &str = r#"{"Records":["#;
@@ -19,33 +20,34 @@ const EVENT_END: &str = "}";
 /// One record of a page, as it was read from a shard.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Its place in the shard.
+    /// Its sequence number in the shard.
     pub sequence: SequenceNumber,
-    /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down);
-    /// `None` when the stream did not say, and then the record has no age.
+    /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down). `None` if the
+    /// stream did not return it; the record then has no age.
     pub creation_s: Option<i64>,
     keys: Option<Box<str>>,
     json: Box<str>,
     parsed: OnceLock<Value>,
 }
 
-/// A record that passed the filter, as text, which takes a fraction of the memory of the parsed
-/// form.
+/// A record that passed the filter, as text. The text needs a fraction of the memory of the parsed
+/// record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its place in the shard.
+    /// Its sequence number in the shard.
     pub sequence: SequenceNumber,
-    /// As [`Record::creation_s`].
+    /// The creation time, as in [`Record::creation_s`].
     pub creation_s: Option<i64>,
-    /// The item's key in DynamoDB JSON; `None` once its lane is chosen, which is its only use.
+    /// The item's key in DynamoDB JSON. It only serves to choose the lane, and is `None`
+    /// afterwards.
     pub keys: Option<Box<str>>,
     /// The record as JSON text.
     pub json: Box<str>,
 }
 
 impl Record {
-    /// Returns a record with its text, as Lambda delivers it with `eventSourceARN` and all, and the
-    /// text of its item's key.
+    /// Returns a record. `json` is the text that Lambda delivers, including `eventSourceARN`, and
+    /// `keys` is the text of the item's key.
     #[must_use]
     pub fn new(
         sequence: SequenceNumber,
@@ -56,8 +58,7 @@ impl Record {
         Self { sequence, creation_s, keys, json, parsed: OnceLock::new() }
     }
 
-    /// Returns a record with the JSON of one record of Lambda's event; `creation_s` is in seconds since
-    /// 1970.
+    /// Returns a record from its JSON in Lambda's event. `creation_s` is in seconds since 1970.
     #[must_use]
     pub fn of_event(sequence: SequenceNumber, creation_s: Option<i64>, event: &Value) -> Self {
         let keys = event.pointer("/dynamodb/Keys").map(|keys| text_of(keys).into_boxed_str());
@@ -70,8 +71,8 @@ impl Record {
         &self.json
     }
 
-    /// Returns the parsed record, for filters and people: most records of most mappings are never
-    /// parsed. Null for a record that nests deeper than any item of DynamoDB.
+    /// Returns the parsed record, or null if it nests deeper than any item of DynamoDB. The record
+    /// is parsed only on demand, because most mappings never need this.
     #[must_use]
     pub fn event(&self) -> &Value {
         self.parsed.get_or_init(|| serde_json::from_str(&self.json).unwrap_or_default())
@@ -93,13 +94,13 @@ impl From<Record> for Delivery {
 }
 
 impl Delivery {
-    /// Returns the same number for every record of one item: a hash of all its keys, partition and
-    /// sort key, in any order. Records without keys count as one item. A mapping with one lane does
-    /// not need it.
+    /// Returns a number that is the same for every record of one item: a hash of all its keys, in
+    /// any order. All records without keys count as one item. A mapping with one lane does not need
+    /// the number.
     #[must_use]
     pub fn item(&self) -> u64 {
         let keys = self.keys.as_deref().and_then(|keys| serde_json::from_str::<Value>(keys).ok());
-        // A sum, so that the order of the keys does not matter.
+        // The sum does not depend on the order of the keys.
         keys.iter().filter_map(Value::as_object).flatten().fold(0, |sum, (name, value)| {
             let text = format!("{name}\0{}", text_of(value));
             sum.wrapping_add(back_off::mix(back_off::seed_of(&text)))
@@ -113,21 +114,21 @@ impl Delivery {
     }
 }
 
-/// Returns a value as JSON text. `Display` would write it in small pieces, at twice the cost.
+/// Returns a value as JSON text. `Display` writes it in small pieces, at twice the cost.
 fn text_of(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// Returns the length in bytes of [`event`] for records of these JSON lengths, without further
-/// members.
+/// Returns the length in bytes of an [`event`] of this many records with this many bytes of JSON,
+/// without further members.
 #[must_use]
 pub fn event_bytes(records: usize, json_bytes: usize) -> usize {
     let frame = EVENT_HEAD.len() + LIST_END.len() + EVENT_END.len();
     frame + json_bytes + records.saturating_sub(1)
 }
 
-/// Returns the event of one invocation: `{"Records":[…]}`, in the given order, with the `members`
-/// of a [window](super::WindowInvocation::members) after the list; empty without one.
+/// Returns the event of one invocation: `{"Records":[…]}`, in the given order. `members` are those
+/// of a [window](super::WindowInvocation::members) and follow the list; empty without a window.
 #[must_use]
 pub fn event(records: &[Arc<Delivery>], members: &str) -> String {
     let json_bytes = records.iter().map(|record| record.json.len()).sum();

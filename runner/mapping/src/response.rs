@@ -1,10 +1,10 @@
 //! Interprets a function's answer about its batch: the truth table of `ReportBatchItemFailures`.
 //!
-//! It does not retry, split or move a checkpoint.
+//! `lane` retries and splits batches.
 //!
 //! Sources: AWS Lambda guide, "Configuring partial batch response with DynamoDB and Lambda", and
-//! LocalStack's tests, recorded on AWS (only they have an identifier that is not in the batch, and
-//! the empty string as an answer).
+//! LocalStack's tests, recorded on AWS (the only source for an identifier that is not in the batch,
+//! and for an empty answer).
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use super::sequence::SequenceNumber;
 pub enum Answer {
     /// Every record is done.
     Complete,
-    /// The records before this index (exclusive) are done; those from it on are to be retried.
+    /// The records before this index are done; the others must be retried.
     From(usize),
-    /// No record is done, because the answer is invalid; the reason.
+    /// No record is done, because the answer is invalid for this reason.
     Failed(String),
 }
 
@@ -51,8 +51,8 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
     }
 }
 
-/// Returns the `state` that an answer within a tumbling window must have, as JSON text; `None` if
-/// it has none.
+/// Returns the `state` of an answer within a tumbling window, as JSON text; `None` if the answer
+/// lacks it.
 #[must_use]
 pub(super) fn read_state(payload: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(payload).ok()?;
@@ -68,7 +68,7 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
             return Answer::Failed(format!("a batch item failure lacks itemIdentifier: {failure}"));
         };
         if identifier.is_number() {
-            // A JSON number has lost digits, so it is not quoted.
+            // The message does not quote a JSON number, because a parsed number has lost digits.
             let why =
                 "an itemIdentifier is a number; answer the text of the record's SequenceNumber";
             return Answer::Failed(why.to_owned());
@@ -78,8 +78,8 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
                 "itemIdentifier {identifier} is not the sequence number of a record in the batch"
             ));
         };
-        // Records are delivered in the order of their sequence numbers, so the lowest place
-        // belongs to the numerically lowest sequence number.
+        // Records are in the order of their sequence numbers, so the lowest index belongs to the
+        // lowest sequence number.
         lowest = Some(lowest.map_or(place, |known| known.min(place)));
     }
     lowest.map_or(Answer::Complete, Answer::From)

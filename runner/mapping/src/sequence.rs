@@ -1,7 +1,7 @@
 //! Sequence numbers of stream records: stored as text, ordered as numbers.
 //!
 //! A sequence number has up to 40 digits, more than any machine integer or a DynamoDB `N`, so it is
-//! never converted into a number.
+//! never converted to a number.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// Maximum number of digits of a sequence number (DynamoDB API, `StreamRecord`).
 pub const DIGITS_MAX: usize = 40;
 
-/// One record's place in its shard.
+/// The position of a record in its shard.
 ///
-/// Ordered numerically (`9` before `10`); two texts of the same number, such as `7` and `007`,
-/// are different sequence numbers that stand next to each other.
+/// The order is numeric (`9` before `10`). Two texts of the same number, such as `7` and `007`, are
+/// different sequence numbers without another one between them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 

@@ -1,17 +1,17 @@
 //! The settings of one event source mapping, with their defaults and bounds.
 //!
-//! Templates are parsed elsewhere.
+//! The crate `template` parses templates.
 
 use super::back_off::BackOff;
 use super::filter::FilterCriteria;
 
-/// The most records that a batch may be set to (Lambda API), inclusive.
+/// The largest batch size that can be set (Lambda API), inclusive.
 pub const BATCH_SIZE_MAX: usize = 10_000;
 /// The longest batching window (Lambda API), in milliseconds, inclusive.
 pub const BATCHING_WINDOW_MS_MAX: u64 = 300_000;
 /// The most retries that can be set (Lambda API), inclusive.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10_000;
-/// The most batches of one shard at once (Lambda API), inclusive.
+/// The largest number of concurrent batches of one shard (Lambda API), inclusive.
 pub const PARALLELIZATION_FACTOR_MAX: usize = 10;
 /// The longest tumbling window (Lambda API), in seconds, inclusive.
 pub const TUMBLING_WINDOW_S_MAX: u32 = 900;
@@ -21,12 +21,12 @@ pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 /// Time between two reads of a shard in DynamoDB, in milliseconds: Lambda reads four times a
 /// second, and DynamoDB allows five from all readers together.
 const DYNAMODB_READ_MS: u64 = 250;
-/// Minimum time between two reads of a shard of a local store, and the idle interval if the store
-/// does not announce records.
+/// Minimum time between two reads of a shard of a local store, in milliseconds. It is also the idle
+/// interval if the store does not announce records.
 const LOCAL_READ_MS: u64 = 100;
-/// The idle interval if the store announces records. It covers records that were not announced,
-/// because their leader died right after the write. Every mapping reads every shard that often even
-/// if nothing happens.
+/// The idle interval if the store announces records, in milliseconds. An announcement is lost if
+/// the store's leader dies right after the write; this interval finds such records. Every shard is
+/// read at least this often.
 const TOLD_IDLE_MS: u64 = 1_000;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
@@ -36,7 +36,7 @@ const TOLD_IDLE_MS: u64 = 1_000;
 pub enum StartingPosition {
     /// From the oldest record that the stream still has.
     TrimHorizon,
-    /// From the records that are written from now on.
+    /// After the newest record that exists at creation.
     Latest,
 }
 
@@ -57,7 +57,7 @@ impl StartingPosition {
 /// [`Settings::check`] must pass before they are used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The mapping's UUID: names its checkpoints and its failure objects.
+    /// The mapping's UUID. Its checkpoints and failure objects are named after it.
     pub mapping_id: String,
     /// The function's ARN, as failure records name it.
     pub function_arn: String,
@@ -65,35 +65,37 @@ pub struct Settings {
     pub stream_arn: String,
     /// Where a new mapping starts.
     pub starting_position: StartingPosition,
-    /// The most records in one batch: 1 to [`BATCH_SIZE_MAX`].
+    /// Maximum number of records in one batch: 1 to [`BATCH_SIZE_MAX`].
     pub batch_size: usize,
     /// How long a batch waits to become full, in milliseconds: 0 to [`BATCHING_WINDOW_MS_MAX`].
     pub batching_window_ms: u64,
-    /// Batches of one shard at once: 1 to [`PARALLELIZATION_FACTOR_MAX`]. Records of one item
-    /// (partition and sort key) stay in order; two items of one partition may overtake each other.
+    /// Number of concurrent batches of one shard: 1 to [`PARALLELIZATION_FACTOR_MAX`]. Records of
+    /// one item (partition and sort key) stay in order; two items of one partition may overtake
+    /// each other.
     pub parallelization_factor: usize,
-    /// Aggregate in windows of this length, in seconds: 1 to [`TUMBLING_WINDOW_S_MAX`]; `None`:
-    /// no windows. Needs a parallelization factor of 1.
+    /// The length of tumbling windows in seconds: 1 to [`TUMBLING_WINDOW_S_MAX`]; `None` without
+    /// windows. Needs a parallelization factor of 1.
     pub tumbling_window_s: Option<u32>,
-    /// Split a batch in two when the function fails on it.
+    /// Whether to split a batch in two when the function fails on it.
     pub bisect_on_function_error: bool,
-    /// How often a failed batch is tried again; `None`: until its records expire.
+    /// Maximum number of retries of a failed batch; `None`: it is retried until its records expire.
     pub retry_attempts: Option<u32>,
-    /// Records older than this, in milliseconds, are discarded; `None`: when they expire.
+    /// Maximum age of a record in milliseconds; older ones are discarded. `None`: records are
+    /// discarded when they expire.
     pub record_age_ms: Option<i64>,
-    /// `ReportBatchItemFailures`: the function's answer names the records to retry.
+    /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
     /// Which records the function receives.
     pub filter: FilterCriteria,
-    /// Records that are discarded go to a destination; the checkpoint waits for it.
+    /// Whether discarded records go to a destination. The checkpoint waits for the destination.
     pub has_failure_destination: bool,
-    /// Whether failure records have the whole event, as those in S3 do; those in SQS and SNS do
+    /// Whether failure records have the whole event. Those for S3 have it; those for SQS and SNS do
     /// not.
     pub failure_payload: bool,
-    /// How far the mapping's clock may be ahead of the stream's, in milliseconds: records that are
-    /// older than the mapping by no more than this count as newer.
+    /// The tolerated difference between the clocks of the mapping and the stream, in milliseconds.
+    /// A record counts as newer than the mapping if it is older by at most this much.
     pub clock_margin_ms: i64,
-    /// The pace of the mapping, which is this runner's own and not Lambda's.
+    /// The polling and retry intervals. They are this runner's own and not Lambda's.
     pub pace: Pace,
     /// Injected faults.
     pub faults: Faults,
@@ -102,22 +104,23 @@ pub struct Settings {
 /// How fast a mapping polls and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a shard rests after an empty read, unless records are announced. Lambda polls 4
-    /// times a second.
+    /// How long a shard waits after an empty read, unless records are announced, in milliseconds.
+    /// Lambda polls 4 times a second.
     pub idle_poll_ms: u64,
-    /// Minimum time between two reads of a shard, unless the page was full. DynamoDB allows five
-    /// `GetRecords` a second and shard, from all readers together; a local store any number.
+    /// Minimum time between two reads of a shard, in milliseconds; it does not apply after a full
+    /// page. DynamoDB allows five `GetRecords` a second and shard from all readers together. A
+    /// local store has no limit.
     pub read_ms: u64,
-    /// How often the shards are listed while no shard has ended.
+    /// The interval between listings while no shard has ended, in milliseconds.
     pub describe_ms: u64,
-    /// How long a stream or a shard must be missing continuously before it counts as gone.
-    /// DynamoDB's listings are eventually consistent, and with another account's credentials they
-    /// lack the table; the answers of a local store are final.
+    /// How long a stream or a shard must be missing continuously before it counts as gone, in
+    /// milliseconds. DynamoDB's listings are eventually consistent, and the credentials of another
+    /// account do not show the table. A local store's answers are final.
     pub missing_ms: u64,
-    /// Timeout of one call to the stream, including the SDK's attempts; then it counts as
-    /// unavailable, and is retried.
+    /// Timeout of one call to the stream, including the SDK's attempts, in milliseconds. After it,
+    /// the stream counts as unavailable and the call is retried.
     pub call_ms: u64,
-    /// Back-off between the attempts of a batch. Lambda's own is not documented.
+    /// Back-off between the attempts of a batch. Lambda does not document its own back-off.
     pub retry: BackOff,
     /// Back-off between the attempts to reach the stream or the failure destination.
     pub reach: BackOff,
@@ -134,7 +137,7 @@ pub struct Faults {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}; write instead: {remedy}")]
 pub struct InvalidSetting {
-    /// The setting, as the Lambda API calls it.
+    /// The setting's name in the Lambda API.
     pub name: &'static str,
     /// What is wrong.
     pub problem: String,
@@ -143,10 +146,10 @@ pub struct InvalidSetting {
 }
 
 impl Default for Pace {
-    /// Returns a pace that is quick enough for one person at one machine: a change reaches its
-    /// function within about 100 ms, and a failed batch is retried after 100 ms, 200 ms, … up to 30
-    /// s. Five minutes are far more than the lag of DynamoDB's listings, and enough to correct a
-    /// profile.
+    /// Returns a pace for one developer at one machine. A change reaches its function within about
+    /// 100 ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is
+    /// tried for five minutes: far longer than the lag of DynamoDB's listings, and enough to
+    /// correct a profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
         let reach = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
@@ -155,7 +158,7 @@ impl Default for Pace {
             read_ms: 0,
             describe_ms: 10_000,
             missing_ms: 300_000,
-            // Three attempts of ten seconds, and their pauses.
+            // Three attempts of ten seconds, and the pauses between them.
             call_ms: 45_000,
             retry,
             reach,
@@ -164,24 +167,24 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Returns the pace for a local store, whose answers are final and which allows any number of
-    /// reads. Without the limit, a busy shard would be read again for every few records, and each
-    /// read, invocation and checkpoint costs more than those. The delay is at most that of an idle
-    /// shard without announcements.
+    /// Returns the pace for a local store, whose answers are final. The store allows any number of
+    /// reads, but a busy shard would then be read again for every few records. Each read,
+    /// invocation and checkpoint costs more than these records. The limit delays a record no more
+    /// than the idle interval.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
     /// Returns the pace for a local store that announces records (see
-    /// [`Input::Arrived`](super::Input)): an idle shard is read when there is something to read,
-    /// and a busy one as often as in any local store.
+    /// [`Input::Arrived`](super::Input)). An idle shard is read when it has something to read; a
+    /// busy one is read as often as in any local store.
     #[must_use]
     pub fn of_told_store() -> Self {
         Self { idle_poll_ms: TOLD_IDLE_MS, ..Self::of_local_store() }
     }
 
-    /// Returns the pace for a stream of DynamoDB, which is read as often as Lambda reads it.
+    /// Returns the pace for a DynamoDB stream: Lambda's polling rate.
     #[must_use]
     pub fn of_dynamodb() -> Self {
         Self { idle_poll_ms: DYNAMODB_READ_MS, read_ms: DYNAMODB_READ_MS, ..Self::default() }
@@ -214,8 +217,8 @@ impl Settings {
         }
     }
 
-    /// Returns the stream's label: the text after `/stream/` in its ARN. A stream that was disabled
-    /// and enabled again has another label, and so other checkpoints.
+    /// Returns the stream's label: the text after `/stream/` in its ARN. If a stream is disabled
+    /// and enabled again, it gets a new label and therefore new checkpoints.
     #[must_use]
     pub fn stream_label(&self) -> &str {
         self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
@@ -231,7 +234,7 @@ impl Settings {
     /// Checks every bound.
     ///
     /// # Errors
-    /// When a setting is out of its bounds; the first one.
+    /// Returns the first setting that is out of its bounds.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         let invalid =
             |name, problem: String, remedy: String| Err(InvalidSetting { name, problem, remedy });

@@ -1,6 +1,6 @@
-//! One shard of the stream: reads it to its end, filters the records, and has them processed.
+//! One shard of the stream: reads it to its end, filters the records, and passes them to its lanes.
 //!
-//! `lineage` decides which shard may start; `work` handles batches and attempts.
+//! `lineage` decides which shard may start. `work` handles batches and attempts.
 
 use super::back_off;
 use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
@@ -12,13 +12,13 @@ use super::sequence::SequenceNumber;
 use super::settings::StartingPosition;
 use super::work::Work;
 
-/// A page of this many records is full (`GetRecords`, DynamoDB API reference).
+/// The number of records of a full page (`GetRecords`, DynamoDB API reference).
 const PAGE_RECORDS_MAX: usize = 1_000;
-/// A page with this many bytes of JSON counts as full: DynamoDB ends one at 1 MB by its own
-/// measure, which is close to that of the text.
+/// The size in bytes of JSON from which a page counts as full. DynamoDB ends a page at 1 MB by its
+/// own measure, which is close to the size of the text.
 const PAGE_BYTES_FULL: usize = 750_000;
 
-/// A stream keeps each record for at least 24 hours; one hour less, because clocks may differ.
+/// How long a stream keeps each record: 24 hours, less one hour because clocks may differ.
 /// Source: DynamoDB developer guide, "Change data capture for DynamoDB Streams".
 const KEPT_MS: i64 = 23 * 3600 * 1000;
 
@@ -29,12 +29,12 @@ pub enum Phase {
     Waiting,
     /// It is being read and processed.
     Reading,
-    /// It is done to its end; kept as a tombstone.
+    /// Every record is done. The shard is kept as a tombstone.
     Done {
-        /// Since when, in milliseconds of the store's time.
+        /// When it was done, in milliseconds of the store's time.
         at_ms: i64,
     },
-    /// Records are lost; it is blocked until the gap is accepted.
+    /// Records are lost. The shard is blocked until the gap is accepted.
     Gap,
 }
 
@@ -45,22 +45,23 @@ pub(super) struct Shard {
     pub(super) parent: Option<ShardId>,
     pub(super) phase: Phase,
     pub(super) work: Work,
-    /// The checkpoint's origin while no record is done.
+    /// The starting position that the checkpoint has while no record is done.
     origin: StartingPosition,
-    /// The start position if nothing was read.
+    /// The position to read from while no record was read.
     start: StartingPosition,
-    /// Records made before this second existed before a `LATEST` mapping was created.
+    /// Records made before this second are skipped: a `LATEST` mapping did not exist yet when they
+    /// were made.
     not_before_s: Option<i64>,
-    /// Whether to read from the oldest record, whatever the checkpoint says.
+    /// Whether to read from the oldest record and ignore the checkpoint.
     restart: bool,
     pub(super) last_read: Option<SequenceNumber>,
-    /// Whether the poller has the iterator after the last page.
+    /// Whether the poller has the iterator that follows the last page.
     has_iterator: bool,
     reading: bool,
     read_issued: u64,
     /// The store's time when the last read was requested.
     read_issued_ms: i64,
-    /// The same for the last read that returned a page.
+    /// The store's time when the last successful read was requested.
     page_issued_ms: Option<i64>,
     /// Every record made before this second was read.
     reached_s: i64,
@@ -73,9 +74,9 @@ pub(super) struct Shard {
     expired: u32,
     missing: Option<Missing>,
     ended: bool,
-    /// When the last read was requested, if it found nothing more; `None` if it found records.
+    /// When the last read was requested, if it found no more records; `None` if it found some.
     pub(super) tip: Option<u64>,
-    /// Whether the last listing had it, with or without children.
+    /// Whether the last listing contained it.
     pub(super) listed: bool,
     pub(super) has_child: bool,
 }
@@ -83,9 +84,10 @@ pub(super) struct Shard {
 /// A shard that the stream reports as missing.
 #[derive(Debug, Clone)]
 struct Missing {
-    /// Since when, in ticks, without a successful read or a listing that has it.
+    /// The tick since which it is missing. A successful read or a listing that contains it resets
+    /// this.
     since: u64,
-    /// Number of requested listings when a read last found it missing.
+    /// Number of requested listings when a read last found the shard missing.
     listings: u64,
     /// The stream's message.
     reason: String,
@@ -122,8 +124,9 @@ impl Shard {
         }
     }
 
-    /// Restores a shard from its checkpoint. `LATEST` cannot be found again after a restart, so the
-    /// shard is read from its beginning, without the records made before `created_ms`.
+    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be another position.
+    /// The shard is therefore read from its beginning, without the records made before
+    /// `created_ms`.
     pub(super) fn restore(id: ShardId, checkpoint: ShardCheckpoint, created_ms: i64) -> Self {
         let mut shard = Self::new(id, checkpoint.parent, StartingPosition::TrimHorizon);
         match checkpoint.position {
@@ -159,7 +162,8 @@ impl Shard {
         self.ended
     }
 
-    /// Does everything that is possible now. `has_room`: the mapping's memory allows a read.
+    /// Does everything that is possible now. `has_room` is true if the mapping's memory limit
+    /// allows a read.
     pub(super) fn advance(&mut self, has_room: bool, context: &mut Context<'_>) {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) {
             return;
@@ -200,7 +204,7 @@ impl Shard {
         context.commands.push(Command::Read { shard: self.id.clone(), from });
     }
 
-    /// Returns when something is due without further input.
+    /// Returns when the shard has something to do without further input.
     pub(super) fn deadline(&self, has_room: bool, context: &Context<'_>) -> Option<u64> {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) || context.stopping {
             return None;
@@ -209,7 +213,7 @@ impl Shard {
         [read, self.work.deadline(context)].into_iter().flatten().min()
     }
 
-    /// Takes a page. Records that were read before are skipped silently.
+    /// Accepts a page. Records that were read before are skipped.
     pub(super) fn accept_page(
         &mut self,
         records: Vec<Record>,
@@ -225,7 +229,8 @@ impl Shard {
         self.ended = end;
         self.page_issued_ms = Some(self.read_issued_ms);
         if is_empty {
-            // Further records of the second in which the read was requested may still arrive.
+            // Only earlier seconds are complete: further records of this second may have been
+            // written after the read.
             self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
         }
         self.tip = (is_empty || end).then_some(self.read_issued);
@@ -258,8 +263,8 @@ impl Shard {
         }
     }
 
-    /// Returns when to read again. After a full page there are certainly more records; after others
-    /// the next read is not sooner than the stream allows.
+    /// Returns when to read again. A full page certainly has a successor, which is read at once.
+    /// After other pages, the next read waits for the minimum time between reads.
     fn after_page(&self, records: &[Record], context: &Context<'_>) -> u64 {
         let (now, pace) = (context.now.tick_ms, &context.settings.pace);
         if records.is_empty() && !self.woken {
@@ -272,13 +277,14 @@ impl Shard {
         now.max(self.read_issued.saturating_add(pace.read_ms))
     }
 
-    /// Returns true if an announcement would make it read sooner: it had no more records.
+    /// Returns true if an announcement would make it read sooner, because its last read found all
+    /// records.
     pub(super) fn is_resting(&self) -> bool {
         self.phase == Phase::Reading && !self.ended && !self.woken && self.tip.is_some()
     }
 
-    /// Notes that records may have arrived: it rests only for the minimum time between reads. A
-    /// running read may have been too early for them.
+    /// Handles an announcement of records: the shard waits only for the minimum time between reads.
+    /// A running read may be too early for these records.
     pub(super) fn wake(&mut self, context: &Context<'_>) {
         if self.is_resting() {
             let earliest = self.read_issued.saturating_add(context.settings.pace.read_ms);
@@ -295,7 +301,8 @@ impl Shard {
         !is_old && context.settings.filter.passes(record)
     }
 
-    /// Handles a failed read. `listings` is the number of requested listings so far.
+    /// Handles a failed read. `known` has the mapping's creation time and the number of listings
+    /// requested so far.
     pub(super) fn accept_read_failure(
         &mut self,
         failure: ReadFailure,
@@ -308,13 +315,14 @@ impl Shard {
         let had_iterator = self.has_iterator;
         (self.reading, self.has_iterator, self.tip) = (false, false, None);
         if self.start == StartingPosition::Latest && self.last_read.is_none() {
-            // The position of the newest record is lost with the iterator. Requesting `LATEST`
-            // again could skip records, so the shard is read from its beginning.
+            // The position of the newest record is lost with the iterator. A new `LATEST` could
+            // skip records, so the shard is read from its beginning.
             self.start = StartingPosition::TrimHorizon;
             self.not_before_s = Some(created_ms.div_euclid(1000));
         }
         match failure {
-            // One is replaced at once; a stream that keeps returning expired ones needs back-off.
+            // The first expired iterator is replaced at once. Further expired ones in a row need
+            // back-off.
             ReadFailure::IteratorExpired if self.expired == 0 => {
                 self.expired = 1;
                 self.next_read = context.now.tick_ms;
@@ -322,18 +330,19 @@ impl Shard {
             ReadFailure::IteratorExpired => {
                 self.read_later("each of its iterators has expired".to_owned(), context);
             }
-            // The oldest record may be trimmed between an iterator and its read. The shard may be
-            // open, so it is read once more.
+            // The oldest record may be trimmed after the iterator was created and before it is
+            // read. The shard may have newer records, so it is read again.
             ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
             ReadFailure::Unavailable { reason } => self.read_later(reason, context),
-            // A shard can be listed before it can be read. Only listings prove that it is gone.
+            // A shard may be listed before it can be read. Only a later listing proves that it is
+            // gone.
             ReadFailure::ShardGone { reason } => {
                 let since = self.missing.as_ref().map_or(context.now.tick_ms, |it| it.since);
                 self.missing = Some(Missing { since, listings, reason: reason.clone() });
                 self.read_later(reason, context);
             }
-            // Some stores reject an old iterator of a complete shard. A new iterator from the same
-            // position shows whether records are lost.
+            // Some stores reject an old iterator although the shard is complete. A new iterator
+            // from the same position shows whether records are lost.
             ReadFailure::Trimmed { .. } if had_iterator && self.may_prove_loss(context) => {
                 self.next_read = context.now.tick_ms;
             }
@@ -341,10 +350,9 @@ impl Shard {
         }
     }
 
-    /// Returns true if a read with a new iterator certainly fails when records are lost, because
-    /// the stream rejects a position whose next record it no longer has. A shard of which nothing
-    /// was read has no such position; but within a day of its last page, no record of it can be
-    /// trimmed.
+    /// Returns true if a read with a new iterator certainly fails when records are lost. It does if
+    /// there is a position, because the stream rejects a position whose next record is trimmed.
+    /// Without a position, no record can be lost within a day of the last page.
     fn may_prove_loss(&self, context: &Context<'_>) -> bool {
         let has_position = self.last_read.is_some() || self.work.checkpoint().is_some();
         let is_recent =
@@ -359,12 +367,12 @@ impl Shard {
         context.report(Event::Gap { shard: self.id.clone(), after, reason });
     }
 
-    /// Returns true if a read has found the shard missing, and no listing was requested since.
+    /// Returns true if a read found the shard missing and no listing was requested since.
     pub(super) fn wants_listing(&self, listings: u64) -> bool {
         self.missing.as_ref().is_some_and(|missing| missing.listings == listings)
     }
 
-    /// Records whether a listing, the one with number `listing`, has the shard.
+    /// Records whether listing number `listing` contains the shard.
     pub(super) fn note_listing(
         &mut self,
         is_listed: bool,
@@ -382,7 +390,7 @@ impl Shard {
             return;
         }
         if self.restart {
-            // The gap was accepted and nothing is left to read.
+            // The operator accepted the gap, and the shard has nothing left to read.
             self.ended = true;
         } else {
             self.lose(missing.reason.clone(), context);

@@ -1,6 +1,6 @@
 //! The status of a mapping at one moment, for observers.
 //!
-//! A status is a copy: it cannot change the mapping.
+//! A status is a copy, so observers cannot change the mapping.
 
 use super::command::ShardId;
 use super::context::Totals;
@@ -20,7 +20,7 @@ pub struct Status {
     pub stream_enabled: bool,
     /// Whether it reads nothing yet because the start positions of its shards are not durable.
     pub unsaved: bool,
-    /// Why the stream cannot be listed, if it cannot.
+    /// Why the stream cannot be listed; `None` if it can.
     pub unavailable: Option<String>,
     /// Every known shard, by id.
     pub shards: Vec<ShardStatus>,
@@ -33,7 +33,7 @@ pub struct Status {
 pub struct ShardStatus {
     /// Its id.
     pub id: ShardId,
-    /// The shard before it.
+    /// The shard that this one continues.
     pub parent: Option<ShardId>,
     /// Its state.
     pub phase: Phase,
@@ -41,9 +41,10 @@ pub struct ShardStatus {
     pub last_read: Option<SequenceNumber>,
     /// The last record that is done, including all before it.
     pub checkpoint: Option<SequenceNumber>,
-    /// Whether the last read found nothing more, or the end.
+    /// Whether the last read found no more records, or the shard's end.
     pub at_tip: bool,
-    /// When that read was requested, as [`Now::tick_ms`](super::Now::tick_ms).
+    /// When the last read was requested, if it found no more records; as
+    /// [`Now::tick_ms`](super::Now::tick_ms).
     pub tip_tick_ms: Option<u64>,
     /// Number of records in the running invocation.
     pub in_flight: usize,
@@ -57,14 +58,14 @@ pub struct ShardStatus {
     /// The age of the oldest waiting record, in milliseconds of the store's time; 0 if there is
     /// none.
     pub lag_ms: i64,
-    /// Whether it is done, and its child is not known yet.
+    /// Whether the shard is done and its child is not known yet.
     pub lacks_child: bool,
 }
 
 impl Status {
-    /// Returns true if every record that was in the stream at `tick_ms` is done or discarded: each
-    /// shard is done, or was read to its end by a read that was requested at `tick_ms` or later,
-    /// and no record waits.
+    /// Returns true if every record that was in the stream at `tick_ms` is done or discarded. Each
+    /// shard must be done, or a read requested at `tick_ms` or later must have found its end, and
+    /// no record may wait.
     #[must_use]
     pub fn is_drained_after(&self, tick_ms: u64) -> bool {
         self.described

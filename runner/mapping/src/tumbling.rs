@@ -1,18 +1,20 @@
 //! Tumbling windows: the window of a record, and the facts about it in an invocation.
 //!
-//! Lanes decide when a window ends and what happens to its state.
+//! `lane` decides when a window ends and what happens to its state.
 //!
-//! Source: AWS Lambda guide, "Implementing stateful DynamoDB stream processing". Choices where it
-//! is silent:
+//! Source: AWS Lambda guide, "Implementing stateful DynamoDB stream processing". Choices where the
+//! guide is silent:
 //!
 //! - Windows start at multiples of their length since 1970.
-//! - Windows never go back: a record that is older than the open window counts in the open one.
-//! - A window ends when a record of a later window was read, when its shard ends, or when a read
-//!   that was requested after its end (by the store's clock) finds nothing more.
-//! - The last invocation of a window has no records, and must answer with a `state` too.
-//! - When that invocation fails, the shard waits, and it is retried like a batch. When its retries
-//!   are used up, or the window is older than a record may be, its state is dropped and reported.
-//! - A state over 1 MB goes to the last invocation of its window, which follows at once.
+//! - A record that is older than the open window counts in the open window.
+//! - A window ends when a record of a later window was read, or when its shard ends. It also ends
+//!   when a read finds no more records and was requested after the window's end, by the store's
+//!   clock.
+//! - The last invocation of a window has no records. Its answer must have a `state` too.
+//! - When the last invocation fails, it is retried like a batch, and the shard waits. When its
+//!   retries are used up, or the window exceeds the maximum record age, the window's state is
+//!   dropped and the loss is reported.
+//! - When a state exceeds 1 MB, the last invocation of its window follows at once.
 
 use std::sync::Arc;
 
@@ -25,17 +27,18 @@ use super::settings::Settings;
 
 /// The largest state that a window may pass on (Lambda guide), in bytes of JSON, inclusive.
 pub const STATE_BYTES_MAX: usize = 1024 * 1024;
-/// The names and fixed parts of a window's members, and a shard's id of at most 65 characters.
+/// Upper bound of the bytes of the members' names and fixed values, and of a shard's id of at most
+/// 65 characters.
 const MEMBERS_BYTES: usize = 512;
-/// The initial state of a window.
+/// The state at a window's beginning.
 const STATE_AT_START: &str = "{}";
 
 /// A window of time, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Inclusive.
+    /// The first second.
     pub start_s: i64,
-    /// Exclusive.
+    /// The second after the last one.
     pub end_s: i64,
 }
 
@@ -55,12 +58,12 @@ pub struct WindowInvocation {
     pub open: OpenWindow,
     /// Whether it is the window's last invocation.
     pub is_final: bool,
-    /// Whether it is the last one because the state has become too large.
+    /// Whether it is the last invocation because the state has become too large.
     pub is_terminated_early: bool,
 }
 
 impl Window {
-    /// Returns the window of this length, at least one second, that contains a second.
+    /// Returns the window that contains a second. `length_s` is its length, at least one second.
     #[must_use]
     pub fn containing(second: i64, length_s: u32) -> Self {
         let length = i64::from(length_s.max(1));
@@ -70,19 +73,19 @@ impl Window {
 }
 
 impl OpenWindow {
-    /// Returns a window that begins.
+    /// Returns the open window with its initial state.
     #[must_use]
     pub fn begin(window: Window) -> Self {
         Self { window, state: STATE_AT_START.into() }
     }
 
-    /// Returns the maximum bytes of the window in an event, besides the records.
+    /// Returns the maximum size in bytes of the event without its records.
     #[must_use]
     pub fn event_bytes(&self, settings: &Settings) -> usize {
         self.state.len() + settings.stream_arn.len() + MEMBERS_BYTES
     }
 
-    /// Returns true if its state is too large to be passed on.
+    /// Returns true if the state is too large for another invocation.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         self.state.len() > STATE_BYTES_MAX
@@ -106,7 +109,7 @@ impl WindowInvocation {
     }
 }
 
-/// Formats a second in ISO 8601; one beyond the calendar becomes 1970.
+/// Formats a second in ISO 8601. A second beyond the calendar becomes 1970.
 fn utc(second: i64) -> String {
     let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH);
     time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -132,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The form of the documented event, member by member.
+    /// Compares each member of the event with the documented event.
     #[test]
     fn the_event_has_the_documented_shape() {
         let sequence = SequenceNumber::parse("111").unwrap();

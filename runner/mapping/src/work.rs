@@ -1,8 +1,7 @@
 //! The work of one shard: its lanes, and the progress of all of them together.
 //!
-//! A record belongs to the lane of its item (partition and sort key), so the records of one item
-//! stay in order, while two items, of one partition or of several, may overtake each other. Lanes
-//! handle everything within a lane.
+//! A record belongs to the lane of its item (partition and sort key). The records of one item
+//! therefore stay in order, while two items may overtake each other, even in one partition.
 
 use std::sync::Arc;
 
@@ -15,17 +14,18 @@ use super::sequence::SequenceNumber;
 use super::settings::Settings;
 use super::tumbling::OpenWindow;
 
-/// A shard is read ahead of its function until this many bytes of JSON wait for each lane: one full
-/// event, so that the next batch is ready when an invocation ends. The page that crosses the limit
-/// is still accepted. With as many events as lanes, at least one lane has a full one.
+/// The read-ahead limit for each lane, in bytes of waiting JSON. One full event for each lane means
+/// that a lane has its next batch ready when an invocation ends. The page that crosses the limit is
+/// still accepted.
 const READ_AHEAD_BYTES: usize = EVENT_BYTES_MAX;
-/// The same limit in records for each lane: one page of `GetRecords`, or one batch if that is more.
+/// The read-ahead limit for each lane in records: one page of `GetRecords`, or one batch if that is
+/// larger.
 const READ_AHEAD_RECORDS: usize = 1_000;
 
 /// The work of one shard.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
-    /// Never empty.
+    /// The lanes; at least one.
     lanes: Vec<Lane>,
     progress: Progress,
 }
@@ -35,12 +35,12 @@ impl Work {
         Self { lanes: vec![Lane::new(0, window)], progress: Progress::new(checkpoint) }
     }
 
-    /// Returns the last record that is done, including everything before it.
+    /// Returns the last finished record before which every record is finished.
     pub(super) fn checkpoint(&self) -> Option<&SequenceNumber> {
         self.progress.checkpoint()
     }
 
-    /// Returns the open tumbling window. With windows there is one lane.
+    /// Returns the open tumbling window. A mapping with windows has only one lane.
     pub(super) fn window(&self) -> Option<&OpenWindow> {
         self.lanes.iter().find_map(|lane| lane.window.as_ref())
     }
@@ -65,28 +65,30 @@ impl Work {
         self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    /// Returns the number of failed attempts for the current records, in the worst lane.
+    /// Returns the number of failed attempts for the current records, in the lane with the most of
+    /// them.
     pub(super) fn failed_attempts(&self) -> u32 {
         self.lanes.iter().map(Lane::failed_attempts).max().unwrap_or(0)
     }
 
-    /// Returns the earliest unfinished record.
+    /// Returns the oldest record that is neither done nor discarded.
     pub(super) fn oldest(&self) -> Option<&Arc<Delivery>> {
         self.lanes.iter().filter_map(Lane::oldest).min_by_key(|record| &record.sequence)
     }
 
-    /// Returns the memory of its waiting records, in bytes of JSON.
+    /// Returns the size of its waiting records, in bytes of JSON.
     pub(super) fn queued_bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.queue.json_bytes()).sum()
     }
 
-    /// Returns true if more may be read. `has_room`: the mapping's memory allows it.
+    /// Returns true if more records may be read. The argument `has_room` is true if the mapping's
+    /// memory limit allows a read.
     pub(super) fn has_room(&self, has_room: bool, settings: &Settings) -> bool {
         let lanes = settings.parallelization_factor;
         let records_max = READ_AHEAD_RECORDS.max(settings.batch_size).saturating_mul(lanes);
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
         let bytes_max = READ_AHEAD_BYTES.saturating_mul(lanes);
-        // While one lane is blocked, the others may finish this many records ahead of it.
+        // While one lane is blocked, other lanes may finish this many records ahead of it.
         self.progress.len() < records_max.saturating_mul(2)
             && (queued == 0
                 || (has_room && queued < records_max && self.queued_bytes() < bytes_max))
@@ -107,12 +109,12 @@ impl Work {
         }
     }
 
-    /// Records that a record did not pass the filter. Returns whether the checkpoint has moved.
+    /// Adds a record that did not pass the filter. Returns true if the checkpoint has moved.
     pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
         self.progress.pass_over(sequence)
     }
 
-    /// Returns when something is due without further input; `None` if nothing is.
+    /// Returns when a lane has something to do without further input; `None` if none has.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.deadline(context)).min()
     }
@@ -124,7 +126,7 @@ impl Work {
         self.lanes.iter_mut().for_each(|lane| lane.advance(reading, &mut context));
     }
 
-    /// Handles the outcome of an attempt. Returns whether it was this shard's.
+    /// Handles the outcome of an attempt. Returns true if the attempt belongs to this shard.
     pub(super) fn invoked(
         &mut self,
         shard: &ShardId,
@@ -137,8 +139,8 @@ impl Work {
         self.lanes.iter_mut().any(|lane| lane.invoked(batch, outcome, &mut context))
     }
 
-    /// Handles the result of a delivery; `refused` says why it was not stored. Returns whether it
-    /// was this shard's.
+    /// Handles the result of a delivery. `refused` is the reason why the destination did not store
+    /// it. Returns true if the delivery belongs to this shard.
     pub(super) fn delivered(
         &mut self,
         shard: &ShardId,

@@ -1,8 +1,8 @@
-//! Facts that a template does not contain: where it is read, and for whom. It reads nothing.
+//! The environment of a template: the account, the parameters and the folder.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// Facts that a template does not contain.
+/// The facts that a template needs and does not contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
     /// `AWS::Region`, the region in ARNs.
@@ -13,10 +13,10 @@ pub struct Context {
     pub stack_name: String,
     /// Values for the template's parameters, in place of their defaults.
     pub parameters: BTreeMap<String, String>,
-    /// The template's folder, to inspect `CodeUri`. Without one nothing is inspected, and every
-    /// function for `provided` counts as a Cargo package.
+    /// The template's folder, to inspect `CodeUri`. Without a folder, no files are inspected, and
+    /// every function for `provided` counts as a Cargo package.
     pub folder: Option<PathBuf>,
-    /// Whether another runtime runs the functions, whatever their language.
+    /// Whether another runtime runs all functions, in any language.
     pub invoked_elsewhere: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Diagnostics of a template: file, line, the line itself, what is wrong, what to write instead.
-//! This module only collects and formats them.
+//! Diagnostics of a template: the file, the source line, the problem, and what to write instead.
+//! This module collects and formats them.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,16 +10,18 @@ use std::{
 use crate::not_emulated::NotEmulated;
 pub use crate::span::Span;
 
-/// Further errors are only counted: a reader fixes the first ones and tries again.
+/// Maximum number of findings to show. The reader fixes these first; the remaining ones are only
+/// counted.
 const ERRORS_SHOWN_MAX: usize = 50;
 
-/// Maximum number of findings in memory, so that a hostile text with a million mistakes is cheap.
+/// Maximum number of findings in memory, because a hostile text may have a million mistakes.
 const FINDINGS_MAX: usize = 1_000;
 
-/// A longer source line is shown as an excerpt around the place, so that it fits a terminal.
+/// Maximum length of a shown source line, so that it fits a terminal. Of a longer line, an excerpt
+/// around the place is shown.
 const SOURCE_LINE_CHARS_MAX: usize = 120;
 
-/// A similar name is suggested if at most this many letters differ.
+/// Maximum number of letters in which a suggested name differs.
 const SIMILAR_DISTANCE_MAX: usize = 2;
 
 /// The severity of a finding.
@@ -34,9 +36,9 @@ pub enum Severity {
 /// One finding in a template, formatted like those of cargo and rustc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The name of the check, which `Metadata.Weir.Accept` takes; `None` if it cannot be accepted.
+    /// The name of the check, for `Metadata.Weir.Accept`; `None` if the finding cannot be accepted.
     pub check: Option<&'static str>,
     /// The template's name as the caller gave it.
     pub file: String,
@@ -61,11 +63,11 @@ fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usiz
     let start = if length <= SOURCE_LINE_CHARS_MAX {
         0
     } else {
-        // Some text before the place is kept as context.
+        // Keep some text before the place as context.
         before.saturating_sub(SOURCE_LINE_CHARS_MAX / 3)
     };
     let mut shown: String = line.chars().skip(start).take(SOURCE_LINE_CHARS_MAX).collect();
-    // A tab has no fixed width; a space keeps the underline in place.
+    // A tab has no fixed width. With a space, the underline stays below its text.
     shown = shown.replace('\t', " ");
     let indent = before - start.min(before);
     let marks = width.clamp(1, SOURCE_LINE_CHARS_MAX.saturating_sub(indent).max(1));
@@ -98,12 +100,13 @@ impl fmt::Display for Diagnostic {
 pub struct Diagnostics {
     /// The findings to show, at most 50.
     pub shown: Vec<Diagnostic>,
-    /// How many more there are.
+    /// The number of further findings.
     pub more: usize,
 }
 
 impl Diagnostics {
-    /// Returns the errors alone and the number of findings, because a reader sees the end first.
+    /// Returns the errors without the warnings, and at the end the number of both. The end of a
+    /// text is what a terminal still shows.
     #[must_use]
     pub fn why_not_run(&self) -> String {
         let is_error = |found: &&Diagnostic| found.severity == Severity::Error;
@@ -184,7 +187,7 @@ impl<'t> Findings<'t> {
         self.add(severity, None, at, message.into(), help.into());
     }
 
-    /// Reads a part without effect here: its errors become warnings.
+    /// Reads a part that has no effect here. Its errors become warnings.
     pub(super) fn of_what_stops_nothing<T>(&self, read: impl FnOnce() -> T) -> T {
         let before = self.stops_nothing.replace(true);
         let read = read();
@@ -192,12 +195,12 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Notes that AWS may add unknown names to the template.
+    /// Records that AWS may add names to the template that are unknown here.
     pub(super) fn opens(&self) {
         self.is_open.set(true);
     }
 
-    /// Returns true if AWS may add unknown names to the template.
+    /// Returns true if AWS may add names to the template that are unknown here.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.get()
     }
@@ -207,7 +210,7 @@ impl<'t> Findings<'t> {
         self.add(Severity::Warning, None, at, message.into(), help.into());
     }
 
-    /// Adds a warning of a check that has a name.
+    /// Adds a warning of a named check.
     pub(super) fn lint(
         &self,
         check: &'static str,
@@ -242,7 +245,8 @@ impl<'t> Findings<'t> {
             message,
             help,
         };
-        // The same mistake may be found twice, for example in Globals by each function.
+        // The same mistake may be found more than once, for example one in Globals by each
+        // function.
         let mut diagnostics = self.diagnostics.borrow_mut();
         if !diagnostics.contains(&diagnostic) {
             diagnostics.push(diagnostic);
@@ -257,8 +261,8 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Reads a part that does not run here, only for its errors and warnings: its settings are not
-    /// listed as not emulated, and values that only AWS knows are not errors.
+    /// Reads a part that does not run here, only for its errors and warnings. Its settings are not
+    /// listed as not emulated, and a value that only AWS knows is no error.
     pub(super) fn of_what_does_not_run<T>(&self, read: impl FnOnce() -> T) -> T {
         let listed = self.not_emulated.borrow().len();
         let before = self.runs_on_aws.replace(true);
@@ -268,13 +272,13 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Returns true while a part that runs on AWS alone is read.
+    /// Returns true while a part that runs only on AWS is read.
     pub(super) fn runs_on_aws(&self) -> bool {
         self.runs_on_aws.get()
     }
 
-    /// Returns the text of a line counted from 1, without its end; empty when there is no such
-    /// line.
+    /// Returns the text of a line without its end. Lines count from 1; a line that does not exist
+    /// is empty.
     pub fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
     }
@@ -284,8 +288,8 @@ impl<'t> Findings<'t> {
         self.text.lines().count()
     }
 
-    /// Returns true if the text of a scalar is at this place unchanged: a quoted one begins with
-    /// its quotes, a block with its indicator, an alias with its name.
+    /// Returns true if a plain scalar with this text is at this place. A quoted scalar begins with
+    /// a quote there, a block with its indicator, and an alias with its name.
     pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
         let line = self.source_line(at.line);
         let before = at.column.saturating_sub(1);
@@ -293,7 +297,7 @@ impl<'t> Findings<'t> {
         !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
     }
 
-    /// Returns whether a scalar at this place is written in quotes.
+    /// Returns true if the scalar at this place is in quotes.
     pub(super) fn is_quoted(&self, at: Span) -> bool {
         let first = self.source_line(at.line).chars().nth(at.column.saturating_sub(1));
         matches!(first, Some('"' | '\''))
@@ -309,13 +313,14 @@ impl<'t> Findings<'t> {
         self.diagnostics.borrow().iter().any(|found| found.severity == Severity::Error)
     }
 
-    /// Returns all findings by line; if there are too many to show, errors come first.
+    /// Returns all findings in the order of their lines. If there are too many to show, errors have
+    /// priority.
     pub fn into_parts(self) -> (Diagnostics, Vec<NotEmulated>) {
         let mut shown = self.diagnostics.into_inner();
         shown.sort_by_key(|found| (found.line, found.column));
         let more = shown.len().saturating_sub(ERRORS_SHOWN_MAX);
         if more > 0 {
-            // Errors matter more than warnings if not all can be shown.
+            // If not all findings can be shown, errors have priority.
             shown.sort_by_key(|found| found.severity == Severity::Warning);
             shown.truncate(ERRORS_SHOWN_MAX);
             shown.sort_by_key(|found| (found.line, found.column));
@@ -330,7 +335,8 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// Returns true if two resources have the same setting from SAM's globals, where it is listed once.
+/// Returns true if two resources have the same setting from SAM's globals. Such a setting is listed
+/// once, as that of the globals.
 fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
     let Some(section) = first.kind.strip_prefix("AWS::Serverless::") else { return false };
     let is_same = (later.at, &later.property, &later.kind, &later.instead)
@@ -341,19 +347,20 @@ fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
     is_same
 }
 
-/// Returns the known name that `name` probably means, if one is similar enough.
+/// Returns the known name that is most similar to `name`; `None` if no name is similar enough.
 pub fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     known
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&lower, &candidate.to_lowercase()), candidate))
-        // In a short name fewer letters may differ, or every name would be similar.
+        // The limit is lower for short names, because otherwise every name would be similar.
         .filter(|(distance, _)| *distance <= SIMILAR_DISTANCE_MAX.min(name.chars().count() / 3))
         .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// Formats names for a message: `a`, `b` and `c`, each once and in order.
+/// Formats names for a message, such as `a`, `b` and `c`. Each name occurs once, and the order is
+/// kept.
 pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: BTreeSet<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     let quoted: Vec<String> = quoted.into_iter().collect();
@@ -364,7 +371,7 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Returns a number, of any type of integers, with what is counted: `one` if it is one, else `many`.
+/// Returns an integer and the word for what it counts: `one` if the integer is 1, otherwise `many`.
 #[must_use]
 pub fn counted(number: impl fmt::Display, one: &str, many: &str) -> String {
     let number = number.to_string();

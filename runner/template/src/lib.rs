@@ -1,16 +1,16 @@
-//! Parses a SAM or CloudFormation template, and returns what the local runner needs of it,
-//! resolved: [`Stack`].
+//! Parses a SAM or CloudFormation template and returns a [`Stack`]: the resolved values that the
+//! local runner needs.
 //!
-//! It runs nothing, and the text comes from the caller; it only opens files that describe how a
-//! function is built, below the folder that the caller names.
+//! The caller passes the text of the template. The crate runs nothing, and only opens files below
+//! the template's folder that show how a function is built.
 //!
-//! Three passes, each only if the one before found no error:
+//! It has three passes. A pass runs only if the previous one found no error:
 //!
 //! 1. `syntax`: parses the text into a tree whose nodes have their places.
 //! 2. `declarations`: checks that every referenced name exists, even in resources that are not
 //!    emulated and in branches that are not taken.
 //! 3. `resources`: evaluates (`evaluation`) and checks (`checks`) the properties that the runner
-//!    uses. Every other resource and property is listed with what happens instead.
+//!    uses. All other resources and properties are listed as not emulated.
 
 mod checks;
 mod context;
@@ -89,7 +89,7 @@ pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnost
     }
 }
 
-/// Runs the three passes; `None` if an error was reported.
+/// Runs the three passes. Returns `None` if an error was reported.
 fn read_stack(text: &str, context: &Context, findings: &Findings<'_>) -> Option<Stack> {
     let root = document::parse(text, findings)?;
     if findings.has_errors() {
@@ -111,7 +111,7 @@ fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&
     resources.iter().filter(|resource| resolver.exists(resource) == Some(true)).collect()
 }
 
-/// Removes resources that do not run here from the stack; they were read for their findings.
+/// Removes resources that do not run here from the stack. They were read only for their findings.
 fn take_out_what_does_not_run(stack: &mut Stack) {
     let mut not_run = std::mem::take(&mut stack.not_run);
     for entry in not_run.iter_mut().filter(|entry| entry.what == Absent::Mapping) {
@@ -127,7 +127,7 @@ fn take_out_what_does_not_run(stack: &mut Stack) {
     stack.not_run = not_run;
 }
 
-/// The third pass.
+/// The third pass: the inputs for reading the resources.
 struct Reading<'a, 't> {
     resolver: &'a Resolver<'t>,
     existing: Vec<&'a Resource<'a>>,
@@ -181,15 +181,15 @@ impl<'a> Reading<'a, '_> {
         stack
     }
 
-    /// Reads the functions with their events, including those that do not run here, because AWS
-    /// would report the same errors.
+    /// Reads the functions with their events. Functions that do not run here are read too, because
+    /// AWS would report the same errors.
     fn functions(&self, stack: &mut Stack) {
         let findings = self.resolver.findings;
         for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
             let properties = self.properties(resource);
             let (code, folder, is_absent) = match code::find(&properties, resource) {
                 Some(Found::Here { code, folder }) => (code, folder, false),
-                // Its other errors are reported too.
+                // The code has an error; the other properties are read for their errors as well.
                 None => (Code::Elsewhere, None, false),
                 Some(Found::NotHere(NotHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
@@ -204,7 +204,7 @@ impl<'a> Reading<'a, '_> {
             if is_absent { findings.of_what_does_not_run(read) } else { read() }
         }
         for resource in &self.existing {
-            // CloudFormation's own function type; only SAM's describes how it is built.
+            // CloudFormation's own function type does not describe how the function is built.
             if resource.type_name == "AWS::Lambda::Function" {
                 let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
                 let help = "write it as `AWS::Serverless::Function`; accept `not-run-here` on it if it \
@@ -214,7 +214,7 @@ impl<'a> Reading<'a, '_> {
         }
     }
 
-    /// Warns of a function that does not run here, and notes it with its mappings and schedules.
+    /// Warns of a function that does not run here, and records it with its mappings and schedules.
     fn not_run(
         &self,
         resource: &'a Resource<'a>,
@@ -252,7 +252,7 @@ impl<'a> Reading<'a, '_> {
         Properties::new(self.resolver, id, type_name, *at, properties)
     }
 
-    /// Reports two resources of a kind with the same name.
+    /// Reports resources of the same type that have the same name.
     fn check_names(&self, stack: &Stack) {
         let named = |kind: &'static str, names: Vec<(&str, Span)>| {
             let mut seen = BTreeSet::new();
@@ -274,8 +274,8 @@ impl<'a> Reading<'a, '_> {
         named("functions", functions.collect());
     }
 
-    /// Reports a second mapping of a function on a stream, which Lambda rejects with 409
-    /// `ResourceConflictException`, even if one of them is disabled.
+    /// Reports a second mapping from a stream to the same function. Lambda rejects it with 409
+    /// `ResourceConflictException`, even if one of the two is disabled.
     fn check_mapped_once(&self, stack: &Stack) {
         for (at, mapping) in stack.mappings.iter().enumerate() {
             let EventSourceMapping { function, qualifier, stream, .. } = mapping;
@@ -302,7 +302,8 @@ impl<'a> Reading<'a, '_> {
         }
     }
 
-    /// Warns of a destination outside of this template, which does not exist on this machine.
+    /// Warns of a destination that is not in this template, because it does not exist on this
+    /// machine.
     fn check_destinations(&self, stack: &Stack) {
         for mapping in &stack.mappings {
             if let Some(Destination::Bucket(name)) = &mapping.on_failure

@@ -5,14 +5,14 @@ use crate::span::Span;
 /// A resource, or one property of it, that the local runner does not emulate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotEmulated {
-    /// The logical id, or the section (`Globals.Function`, `Rules`) if it does not belong to one
-    /// resource.
+    /// The logical id of the resource, or the section (`Globals.Function`, `Rules`) if several
+    /// resources or none have the setting.
     pub resource: String,
     /// The resource's type, empty for a section.
     pub kind: String,
     /// The path of the property below the resource; empty for the whole resource.
     pub property: String,
-    /// Its place; in SAM's globals if several resources have it from there.
+    /// Its place. A setting in SAM's globals that several resources have is placed there.
     pub at: Span,
     /// What happens on this machine instead.
     pub instead: String,

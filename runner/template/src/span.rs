@@ -1,11 +1,12 @@
-//! A place in a template's text, without the text.
+//! A place in a template's text.
 
 use std::fmt;
 
-/// A place in the template's text: `line` and `column` count characters from 1, `width` is in
+/// A place in the template's text. `line` and `column` count from 1; `column` and `width` are in
 /// characters.
 ///
-/// A place on several lines has the width of its part on the first one. Width 1 marks a position.
+/// For a place on several lines, the width is that of the first line's part. A single position has
+/// the width 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
     /// The line, from 1.

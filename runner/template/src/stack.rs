@@ -1,5 +1,4 @@
-//! The content of a template, resolved: plain typed values for the runner. It neither parses nor
-//! runs anything.
+//! The resolved content of a template: plain typed values for the runner.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +7,7 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// Everything that the local runner uses of a template, in the order of the template.
+/// The values of a template that the local runner uses, in the order of the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// The stack's name (`AWS::StackName`).
@@ -25,7 +24,7 @@ pub struct Stack {
     pub functions: Vec<Function>,
     /// Event source mappings, from a table's stream to a function.
     pub mappings: Vec<EventSourceMapping>,
-    /// Invocations by the clock.
+    /// Schedules that invoke functions.
     pub schedules: Vec<Schedule>,
     /// Settings that the local runner does not emulate, by line.
     pub not_emulated: Vec<NotEmulated>,
@@ -39,23 +38,23 @@ pub struct Stack {
 /// A function of the template that does not run here, or one of its mappings or schedules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
-    /// Its kind.
+    /// What does not run: a function, mapping or schedule.
     pub what: Absent,
-    /// The logical id; for an event, the function's followed by the event's.
+    /// The logical id. For an event, it is the function's logical id followed by the event's name.
     pub resource: String,
     /// The logical id of the function.
     pub function: String,
     /// The stream that a mapping would read, if known.
     pub stream: Option<StreamSource>,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether the template accepts it.
+    /// Whether the template accepts the warning about it.
     pub accepted: bool,
     /// Its place.
     pub at: Span,
 }
 
-/// The kinds of parts that do not run here.
+/// The types of resources and events that do not run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absent {
     /// A function.
@@ -67,7 +66,8 @@ pub enum Absent {
 }
 
 impl Stack {
-    /// Adds a part that does not run, unless it was added for another reason.
+    /// Adds a resource or event that does not run. If it was already added for another reason, that
+    /// reason is kept.
     pub(super) fn note_not_run(&mut self, note: NotRun) {
         let is_it = |other: &NotRun| other.what == note.what && other.resource == note.resource;
         if !self.not_run.iter().any(is_it) {
@@ -102,8 +102,8 @@ impl Stack {
         self.functions.iter().find(|function| function.logical_id == logical_id)
     }
 
-    /// Returns what this machine does not emulate: by what happens instead, the places with their
-    /// lines.
+    /// Returns the settings that this machine does not emulate, grouped by what happens instead.
+    /// Each has its place with the line.
     #[must_use]
     pub fn not_emulated_by_reason(&self) -> BTreeMap<&str, Vec<String>> {
         let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -140,11 +140,11 @@ pub struct Table {
     pub billing: Billing,
     /// The stream, if it is on.
     pub stream: Option<StreamViewType>,
-    /// The place of the stream's view type.
+    /// The place of the stream's view type in the template.
     pub stream_at: Option<Span>,
     /// The TTL attribute, if TTL is on.
     pub ttl_attribute: Option<String>,
-    /// The place of the logical id.
+    /// The place of the logical id in the template.
     pub at: Span,
 }
 
@@ -155,11 +155,11 @@ pub struct Index {
     pub name: String,
     /// Global or local.
     pub kind: IndexKind,
-    /// The HASH attributes, 1 to 4; a local index has one, that of the table.
+    /// The HASH attributes, 1 to 4. A local index has one: the table's partition key.
     pub partition_keys: Vec<String>,
-    /// The RANGE attributes, 0 to 4; a local index has one.
+    /// The RANGE attributes, 0 to 4. A local index has one.
     pub sort_keys: Vec<String>,
-    /// The attributes of the index.
+    /// The attributes that the index contains.
     pub projection: Projection,
     /// How its throughput is billed; `None` for a local index.
     pub billing: Option<Billing>,
@@ -168,13 +168,13 @@ pub struct Index {
 /// The two kinds of secondary index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexKind {
-    /// With a partition key of its own.
+    /// An index with its own partition key.
     Global,
-    /// Another order of the items of one partition key.
+    /// An index that orders the items of one partition key by another attribute.
     Local,
 }
 
-/// The attributes of an index besides the keys of table and index.
+/// The attributes of an index besides the keys of the index and of its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Projection {
     /// `ALL`
@@ -275,19 +275,18 @@ pub const BOOTSTRAP: &str = "bootstrap";
 /// The program of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The cargo binary with this name: `Metadata.BuildProperties.Binary`, the only one of the
-    /// package, or the logical id without a trailing `Function`, in lower case with hyphens
-    /// (`FanOutFunction` is `fan-out`).
+    /// The cargo binary with this name. The name is `Metadata.BuildProperties.Binary`, the
+    /// package's only binary, or comes from the logical id (`FanOutFunction` is `fan-out`).
     Binary(String),
-    /// `bootstrap` in `CodeUri`, which another tool has built.
+    /// The file `bootstrap` in `CodeUri`, which another tool has built.
     Bootstrap,
-    /// A handler in a language that this machine has an interpreter for.
+    /// A handler that an interpreter on this machine runs.
     Script(Script),
-    /// None on this machine: another runtime has it.
+    /// The function has no program on this machine; another runtime runs it.
     Elsewhere,
 }
 
-/// A language of handlers that its own interpreter runs.
+/// A language of handlers that an interpreter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Language {
     /// `python3.X`
@@ -299,20 +298,20 @@ pub enum Language {
 /// A handler in Python or Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// In which language.
+    /// The language.
     pub language: Language,
-    /// The version that `Runtime` names, such as `3.13` or `22`.
+    /// The version in `Runtime`, such as `3.13` or `22`.
     pub version: String,
-    /// `InlineCode`, in place of a folder.
+    /// The code in `InlineCode`, if it is not in a folder.
     pub inline: Option<String>,
-    /// The folder that `sam build` has made for the function, relative to the template's.
+    /// The folder that `sam build` made for the function, relative to the template's folder.
     pub build_folder: Option<String>,
     /// Its layers, in the order of the template.
     pub layers: Vec<Layer>,
 }
 
 impl Script {
-    /// The runtime's name on Lambda, such as `python3.13`.
+    /// Returns the runtime's name on Lambda, such as `python3.13`.
     #[must_use]
     pub fn runtime(&self) -> String {
         match self.language {
@@ -325,9 +324,9 @@ impl Script {
 /// A layer of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// A folder, relative to the template's.
+    /// A folder, relative to the template's folder.
     Folder(String),
-    /// One that lies on AWS, by its ARN or by what refers to it.
+    /// A layer on AWS: its ARN, or the reference to it.
     Away(String),
 }
 
@@ -340,20 +339,21 @@ pub struct Function {
     pub name: String,
     /// `arn:aws:lambda:<region>:<account>:function:<name>`.
     pub arn: String,
-    /// `CodeUri`, or the folder that `sam build` has made from it: relative to the template's folder;
-    /// empty when that is not read.
+    /// `CodeUri`, or the folder that `sam build` made from it, relative to the template's folder.
+    /// Empty if the code is not read from a folder.
     pub code_uri: String,
     /// Its program.
     pub code: Code,
-    /// `Handler`, `bootstrap` when it is not given.
+    /// `Handler`; the default is `bootstrap`.
     pub handler: String,
-    /// How long one invocation may take: 1 to 900 s, both inclusive; 3 s when it is not given.
+    /// Maximum duration of one invocation: 1 to 900 s, both inclusive; the default is 3 s.
     pub timeout: Duration,
-    /// Memory in MB: 128 to 10,240, both inclusive; 128 when it is not given.
+    /// Memory in MB: 128 to 10,240, both inclusive; the default is 128.
     pub memory_mb: u32,
-    /// The environment variables of the template; the runner adds those that Lambda sets itself.
+    /// The environment variables in the template. The runner adds those that Lambda sets itself.
     pub environment: BTreeMap<String, String>,
-    /// `ReservedConcurrentExecutions`: how many invocations may run at once; 0 stops the function.
+    /// `ReservedConcurrentExecutions`: the maximum number of concurrent invocations; 0 stops the
+    /// function.
     pub reserved_concurrency: Option<u32>,
     /// `LoggingConfig`, which Lambda passes to the function as `AWS_LAMBDA_LOG_FORMAT` and
     /// `AWS_LAMBDA_LOG_LEVEL`.
@@ -363,7 +363,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// Returns its name in another runtime: the cargo binary's, or the function's own.
+    /// Returns the function's name in another runtime: the name of its cargo binary, or its own
+    /// name.
     #[must_use]
     pub fn invoked_as(&self) -> &str {
         match &self.code {
@@ -376,16 +377,17 @@ impl Function {
 /// How a function writes its logs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Logging {
-    /// Which format.
+    /// The log format.
     pub format: LogFormat,
-    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL; only with JSON.
+    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL. Only the JSON format has
+    /// it.
     pub application_level: Option<String>,
 }
 
 /// The formats of a function's logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// Plain lines.
+    /// Plain text lines.
     #[default]
     Text,
     /// One JSON object per line.
@@ -395,36 +397,38 @@ pub enum LogFormat {
 /// A link from a table's stream to a function, with every setting of a SAM `DynamoDB` event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSourceMapping {
-    /// The mapping's logical id: the resource's own, or the function's and the event's name joined,
-    /// as SAM does.
+    /// The mapping's logical id: that of the resource, or the names of the function and the event
+    /// joined, as in SAM.
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The version or alias of the function, if the mapping has one: a separate function in Lambda,
-    /// and the same process here.
+    /// The version or alias of the function, if the mapping has one. On Lambda it may run other
+    /// code; here it is the same process.
     pub qualifier: Option<String>,
-    /// Which stream.
+    /// The stream that it reads.
     pub stream: StreamSource,
-    /// Where reading starts when there is no checkpoint.
+    /// Where reading starts if there is no checkpoint.
     pub starting_position: StartingPosition,
-    /// Records in one invocation at most: 1 to 10,000, both inclusive; 100 when it is not given.
+    /// Maximum number of records in one invocation: 1 to 10,000, both inclusive; the default is
+    /// 100.
     pub batch_size: u32,
-    /// How long to gather a batch: 0 to 300 s, both inclusive.
+    /// How long a batch waits to become full: 0 to 300 s, both inclusive.
     pub batching_window: Duration,
     /// Maximum retries of a failing batch, 0 to 10,000; `None` (-1) retries until the records
     /// expire.
     pub retry_attempts_max: Option<u32>,
     /// Maximum age of records: 60 to 604,800 s, both inclusive; `None` (-1) is unlimited.
     pub record_age_max: Option<Duration>,
-    /// Whether a failing batch is bisected.
+    /// Whether a failing batch is split in two.
     pub bisect_batch_on_function_error: bool,
-    /// Batches of one shard at once: 1 to 10, both inclusive.
+    /// Number of concurrent batches of one shard: 1 to 10, both inclusive.
     pub parallelization_factor: u32,
-    /// The tumbling window: 1 to 900 s, both inclusive.
+    /// The length of the tumbling windows: 1 to 900 s, both inclusive.
     pub tumbling_window: Option<Duration>,
     /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
-    /// A record is delivered if at least one matches, or if there is none.
+    /// The filter patterns. A record is delivered if at least one pattern matches, or if there are
+    /// none.
     pub filters: Vec<FilterPattern>,
     /// The destination of discarded batches.
     pub on_failure: Option<Destination>,
@@ -436,31 +440,31 @@ pub struct EventSourceMapping {
 
 /// The stream that a mapping reads.
 ///
-/// A stream's ARN ends with the time when it was enabled, which is unknown before the table exists.
-/// Therefore `!GetAtt Table.StreamArn` is this reference and never a text.
+/// The ARN of a stream ends with the time when the stream was enabled. This time is unknown before
+/// the table exists. `!GetAtt Table.StreamArn` is therefore a reference here and never a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSource {
-    /// The stream of the table with this logical id, whatever label it will have.
+    /// The stream of the table with this logical id, whatever label the stream gets.
     StreamOf(String),
     /// A stream outside of this template, by its ARN.
     Arn(String),
 }
 
-/// Where a mapping starts to read a shard that it has no checkpoint for.
+/// Where a mapping starts to read a shard for which it has no checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartingPosition {
-    /// The oldest record.
+    /// At the oldest record.
     TrimHorizon,
-    /// Only records from after the mapping was created.
+    /// After the newest record that exists when the mapping is created.
     Latest,
 }
 
-/// One filter of a mapping, as text that `mapping::FilterCriteria` compiles.
+/// One filter of a mapping, as the text that `mapping::FilterCriteria` compiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterPattern {
     /// The pattern.
     pub text: String,
-    /// Its position in the template.
+    /// Its place in the template.
     pub at: Span,
 }
 
@@ -469,30 +473,30 @@ pub struct FilterPattern {
 pub enum Destination {
     /// An S3 bucket, by name.
     Bucket(String),
-    /// An SQS queue, by name: its messages are files here.
+    /// An SQS queue, by name. Its messages are files on this machine.
     Queue(String),
-    /// An SNS topic, by name: its messages are files here.
+    /// An SNS topic, by name. Its messages are files on this machine.
     Topic(String),
-    /// Anything else (Kafka), by its ARN; listed as not emulated.
+    /// Any other destination (Kafka), by its ARN. It is listed as not emulated.
     Arn(String),
 }
 
-/// An invocation by the clock.
+/// A schedule that invokes a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The function's logical id and the event's name joined, as SAM does.
+    /// The logical id of the function and the name of the event joined, as in SAM.
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// When: `rate(...)` or `cron(...)`, in UTC.
+    /// The expression, `rate(...)` or `cron(...)`, in UTC.
     pub expression: crate::schedule_expression::Schedule,
-    /// The event that the function gets, as JSON text; `None` for EventBridge's own event.
+    /// The event for the function, as JSON text; `None` if it is EventBridge's own event.
     pub input: Option<String>,
     /// Maximum retries of a failing invocation: 0 to 2, both inclusive; 2 without
     /// `EventInvokeConfig`.
     pub retries: u32,
-    /// Whether it runs.
+    /// Whether the schedule runs.
     pub enabled: bool,
-    /// The place of the event's name.
+    /// The place of the event's name in the template.
     pub at: Span,
 }

@@ -1,5 +1,5 @@
-//! Parses every template below `testdata` and compares its stack or diagnostics with the file
-//! beside it. `UPDATE=1 cargo test -p template` rewrites those files.
+//! Parses every template in `testdata` and compares its stack or diagnostics with the file next to
+//! it. `UPDATE=1 cargo test -p template` rewrites those files.
 
 use std::{fmt::Write, fs, path::Path, time::Instant};
 
@@ -112,7 +112,7 @@ fn the_projects_own_template_is_accepted() {
         ]
     );
     for function in &stack.functions {
-        // One name everywhere: `fan-out` is the binary, `FanOutFunction` the resource.
+        // The name comes from the resource: `fan-out` is the binary of `FanOutFunction`.
         let Code::Binary(binary) = &function.code else { panic!("{:?}", function.code) };
         let words = binary.split('-').map(|word| word[..1].to_uppercase() + &word[1..]);
         assert_eq!(function.logical_id, words.collect::<String>() + "Function");
@@ -219,7 +219,7 @@ fn functions_that_do_not_run_are_reported_only_by_errors() {
     assert_eq!(one.why_not_run().matches("error: ").count(), one.shown.len());
 }
 
-/// Returns a stream, its function, and further `Resources`.
+/// Returns a template with a stream, its function, and further `Resources`.
 fn with_function(properties: &str, resources: &str) -> String {
     format!(
         "Transform: AWS::Serverless-2016-10-31
@@ -339,13 +339,13 @@ fn project_template() -> String {
 }
 
 proptest! {
-    /// Any text gives a stack or a diagnostic, and never a panic.
+    /// Every text gives a stack or a diagnostic, and no text causes a panic.
     #[test]
     fn any_text_is_answered(text in "[ -~\n]{0,200}") {
         let _ = read("any.yaml", &text, &Context::default());
     }
 
-    /// A template with removed, doubled or shifted lines, as while it is being edited.
+    /// Parses templates with removed, doubled or shifted lines, as they are while being edited.
     #[test]
     fn a_damaged_template_is_answered(
         edits in prop::collection::vec((0usize..400, 0u8..4), 1..6)

@@ -1,7 +1,8 @@
 //! Buckets: the place of a row in the archive, derived from its record alone.
 //!
-//! A bucket is a table, a stream label and a minute of UTC. A redelivered record belongs to the same
-//! bucket, at any time and in any batch. This module does not know which rows a bucket already holds.
+//! A bucket is a table, a stream label and a minute of UTC. A redelivered record always belongs to
+//! the same bucket, whenever and in whatever batch it comes. The caller knows which rows a bucket
+//! already holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +11,12 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use crate::rule::Refusal;
 
-/// The highest number of a part of one bucket, inclusive: five digits, so that names sort as numbers. A
-/// bucket holds one minute of one stream, so this is enough for one part per record at 1,600 records per
-/// second.
+/// The highest number of a part of one bucket, inclusive. It has five digits, so that names sort as
+/// numbers. A bucket holds one minute of one stream. The numbers therefore suffice even if each of 1,600
+/// records per second gets its own part.
 pub const PART_NUMBER_MAX: u32 = 99_999;
-/// Seconds from 1970 to the end of the year 9999, exclusive: the year of a date has four digits.
+/// The first second of the year 10000, which does not belong to the range: the year in a date has
+/// four digits.
 const SECONDS_END: u64 = 253_402_300_800;
 /// The ending of an archive object's name.
 pub(super) const EXTENSION: &str = ".parquet";
@@ -23,7 +25,7 @@ pub(super) const EXTENSION: &str = ".parquet";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UtcMinute(u64);
 
-/// A place in the archive: all rows of one stream from one minute.
+/// A bucket of the archive: all rows of one stream from one minute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
     pub(super) table: Arc<str>,
@@ -38,13 +40,14 @@ impl UtcMinute {
         (seconds < SECONDS_END).then_some(Self(seconds / 60))
     }
 
-    /// Returns the milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
+    /// Returns a second in milliseconds since 1970. [`UtcMinute::of_seconds`] must have accepted
+    /// this second.
     pub(super) fn millis_of_second(self, seconds: u64) -> i64 {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }
 
-    /// Returns year, month and day of the Gregorian calendar. Years are counted from March, so that the
-    /// leap day is the last day of a year (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    /// Returns year, month and day of the Gregorian calendar. A year begins in March here, so that the
+    /// leap day is its last day (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
     fn date(self) -> (u64, u64, u64) {
         const DAYS_TO_1970: u64 = 719_468;
         const DAYS_OF_ERA: u64 = 146_097;
@@ -86,7 +89,7 @@ impl UtcMinute {
         let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
         let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
         let (hour, minute) = (number(9..11)?, number(11..13)?);
-        // The inverse of `date`, with the same calendar of years that begin in March.
+        // This is the inverse of `date`, whose years begin in March.
         let months_from_march = (month + 9) % 12;
         let year = year.checked_sub(u64::from(month <= 2))?;
         let (era, year) = (year / 400, year % 400);
@@ -107,7 +110,8 @@ impl Bucket {
     /// Returns the bucket of a table, a stream label and a minute.
     ///
     /// # Errors
-    /// The table name or the stream label is not one that DynamoDB accepts. It must not become a path.
+    /// DynamoDB does not accept the table name or the stream label. Such a name must not become a part
+    /// of a path.
     pub fn new(table: &str, label: &str, minute: UtcMinute) -> Result<Self, Refusal> {
         let is_name = (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&table.len())
             && table.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));

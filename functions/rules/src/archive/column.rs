@@ -1,6 +1,6 @@
 //! Typed columns: their declaration, and the columns of a row.
 //!
-//! The conversion of an attribute to a column's value is in `content`.
+//! `content` converts an attribute to a column's value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,8 @@ pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
     ("_schema_version", "int"),
     ("_coercions", "array<string>"),
 ];
-/// The columns that readers derive from an object's path. No file may have columns with these names.
+/// The columns that readers derive from an object's path. An object must not have columns with these
+/// names.
 pub const PATH_COLUMNS: [&str; 2] = ["table", "dt"];
 /// The maximum number of digits of a decimal column, inclusive: the precision of 128-bit decimals in
 /// Parquet and SQL, and of DynamoDB's numbers.
@@ -38,7 +39,7 @@ pub enum ColumnType {
     String,
     /// 64-bit integer.
     Bigint,
-    /// Exact decimal number of `precision` digits, `scale` of them after the point.
+    /// Exact decimal number.
     Decimal {
         /// The number of digits, 1 to 38.
         precision: u8,
@@ -49,7 +50,8 @@ pub enum ColumnType {
     Boolean,
     /// Bytes.
     Binary,
-    /// Any value as plain JSON text: exact numbers, sets as arrays, binary values as base64.
+    /// Any value as plain JSON text. Numbers are exact, sets are arrays, and binary values are
+    /// base64.
     Json,
 }
 
@@ -73,7 +75,7 @@ pub struct Column {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Schema {
     columns: Vec<Column>,
-    /// The number of columns that were not discovered.
+    /// The number of key columns and declared columns; the remaining ones are discovered.
     base: usize,
 }
 
@@ -88,16 +90,16 @@ pub enum ColumnsError {
     /// A precision or scale is out of range.
     #[error("column `{0}`: decimal(p,s) needs 1 <= p <= 38 and s <= p")]
     Decimal(String),
-    /// Two paths have the same column name, or a path has a name that the archive uses itself.
+    /// Two paths have the same column name, or the archive itself uses the column name of a path.
     #[error(
         "column `{path}` would be named `{name}`, which is taken by {taken_by}; leave one of them out, it stays readable in `_item`"
     )]
     Collision {
         /// The path as declared.
         path: String,
-        /// The folded name.
+        /// The column name that the path becomes.
         name: String,
-        /// The column that has this name already.
+        /// The column that already has this name.
         taken_by: String,
     },
 }
@@ -107,13 +109,13 @@ pub enum ColumnsError {
 pub struct Declaration {
     /// The columns with a declared type.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute gets a column when it is found.
+    /// Whether every other attribute gets a column when it first occurs.
     pub discover: bool,
 }
 
 impl Declaration {
-    /// Parses a declaration: [`parse_columns`], where the entry `*` stands for every attribute that is
-    /// not declared.
+    /// Parses a declaration as [`parse_columns`] does. In addition, the entry `*` means every
+    /// attribute that is not declared.
     ///
     /// # Errors
     /// The first invalid entry, and why.
@@ -161,7 +163,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
     PATH_COLUMNS.contains(&name) || SYSTEM_COLUMNS.iter().any(|(taken, _)| *taken == name)
 }
 
-/// Splits at commas that are not inside parentheses; a comma at the end is allowed.
+/// Splits at commas that are not inside parentheses. A comma at the end is allowed.
 fn split_entries(declaration: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     declaration
@@ -248,8 +250,8 @@ impl Path {
         Self(vec![name.to_owned()])
     }
 
-    /// Returns the names, folded to lower snake case and joined. Athena and Glue ignore case, so column
-    /// names must not differ only in case.
+    /// Returns the names in lower snake case, joined. Athena and Glue ignore case, so column names must
+    /// differ in more than case.
     pub(super) fn column_name(&self) -> String {
         let mut name = String::new();
         for part in &self.0 {
@@ -286,8 +288,8 @@ impl fmt::Display for Path {
 
 impl Schema {
     /// Returns the columns of a table whose items have these keys. A declared key attribute takes its
-    /// type from the declaration. If the folded name of a key attribute is taken, its column gets the
-    /// suffix `_key`.
+    /// type from the declaration. If another column already has the name of a key column, the key
+    /// column gets the suffix `_key`.
     #[must_use]
     pub fn of(keys: &ItemView<'_>, declared: &[Column]) -> Self {
         let mut taken: BTreeSet<String> = declared.iter().map(|c| c.name.clone()).collect();
@@ -335,9 +337,9 @@ impl Schema {
         self.columns.is_empty()
     }
 
-    /// Returns the columns of rows that are stored in one file. Equal names have equal types. If two
-    /// attributes have the same column name, the lesser path is kept. Returns `None` if the columns that
-    /// were not discovered differ, or if there would be more than `max` columns.
+    /// Returns the common columns of rows in one file. Equal names must have equal types. If two
+    /// attributes have the same column name, the path that sorts first is kept. Returns `None` if the
+    /// key columns or declared columns differ, or if there would be more than `max` columns.
     #[must_use]
     pub fn union(&self, other: &Self, max: usize) -> Option<Self> {
         let (base, found) = self.columns.split_at_checked(self.base)?;

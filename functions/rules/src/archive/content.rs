@@ -1,9 +1,9 @@
 //! The part of an item that a row keeps: its text, and the values of its columns.
 //!
-//! A column holds the exact value or NULL. A value that does not fit exactly is NULL in the column and
-//! named in the row, and the item's text still has it. A number never becomes a binary fraction. An item
-//! is read once, and a column value that occurs literally in the item's text is not copied. Which
-//! columns exist is decided in `column` and `discovered`.
+//! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and the
+//! row's `coercions` name the column. The item's text still has the value. A number never becomes a
+//! binary fraction. An item is read once. A column value that occurs literally in the item's text is not
+//! copied. `column` and `discovered` decide which columns exist.
 
 use model::Number;
 use model::json::{ItemView, ValueView};
@@ -18,8 +18,8 @@ const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
 
 /// Returns the content of a row: the sequence number, the event id, the item's text, and its columns. A
-/// value that does not fit is NULL and is named in `coercions`. `places` are hints where the attributes
-/// of the columns are in the item.
+/// value that does not fit is NULL and is named in `coercions`. `places` has the probable positions of
+/// the columns' attributes in the item.
 pub(super) fn content_of(
     names: (&str, &str),
     item: &ItemView<'_>,
@@ -27,7 +27,7 @@ pub(super) fn content_of(
     coercions: &mut Vec<String>,
 ) -> Content {
     let (sequence_number, event_id) = names;
-    // Most column values are parts of the item's text, so the buffer seldom grows.
+    // Most column values are parts of the item's text, so the buffer seldom has to grow.
     let capacity = sequence_number.len() + event_id.len() + 2 * item.text_len();
     let mut writing = Writing { texts: String::with_capacity(capacity), bytes: Vec::new() };
     let sequence_number = writing.append(|texts| texts.push_str(sequence_number));
@@ -49,13 +49,13 @@ pub(super) fn content_of(
         })
     });
     let values = values.collect();
-    // The copy releases the unused capacity, which would otherwise stay with the row.
+    // The copy releases the unused capacity. Without it, the row would keep this memory.
     let texts = Box::from(writing.texts.as_str());
     let bytes = writing.bytes.into_boxed_slice();
     Content { texts, sequence_number, event_id, item: item_span, bytes, values }
 }
 
-/// Finds a column's attribute, and where its value is written, unless it is in a map.
+/// Finds a column's attribute. Also finds where its value is written, unless the value is in a map.
 fn find<'i, 't>(
     item: &'i ItemView<'t>,
     attributes: &[Span],
@@ -100,7 +100,8 @@ impl Writing {
                     .filter(|span| span.end - span.start == offset(text.len()));
                 Kept::Text(as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))))
             }
-            // Only the text of a whole number has neither a point nor an exponent.
+            // Only a whole number can be parsed as an integer: other texts have a point or an
+            // exponent.
             (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
             (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
                 let fits =
@@ -122,7 +123,7 @@ impl Writing {
     }
 }
 
-/// Converts an offset. An item has at most 400 KB, so its text and columns are far below 4 GB.
+/// Converts an offset. An item has at most 400 KB, so the texts are far below 4 GB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
@@ -151,7 +152,7 @@ mod tests {
     use super::super::column::parse_columns;
     use super::*;
 
-    /// Returns the column `a.b` of this type in an item, or the reason why it is NULL.
+    /// Returns the value of a column `a.b` with this type, or the reason why it is NULL.
     fn value(type_text: &str, item: &Item) -> String {
         let columns = parse_columns(&format!("a.b:{type_text}")).unwrap();
         let schema = Schema::of(&ItemView::of(&Item::new()), &columns);

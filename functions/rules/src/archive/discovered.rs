@@ -1,9 +1,8 @@
-//! Discovered columns: those that follow from an item's attributes without a declaration.
+//! Discovered columns: the columns of attributes that are not declared.
 //!
 //! A column's name contains the attribute and its type: `price_n` holds the numbers of `price`,
-//! `price_s` its strings. So a name has the same type in all files, and no query engine meets a column
-//! that changes its type. No state has to be kept between batches. Which columns one file has is decided
-//! elsewhere.
+//! `price_s` its strings. A name therefore has the same type in all files, as query engines require. No
+//! state has to be kept between batches. `Schema::union` decides which columns a file has.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +14,8 @@ use super::column::{Column, ColumnType, Path, Schema, is_reserved};
 /// The maximum number of attributes of one item that get a column, inclusive. An item that uses names as
 /// data must not produce thousands of columns.
 pub const DISCOVERED_MAX: usize = 200;
-/// The type of every discovered number: 28 digits before the point and 10 after it. A column never
-/// changes its type because a later number has a fraction.
+/// The type of every discovered number: 28 digits before the point and 10 after it. The type is
+/// fixed, so that a column does not change when a later number has a fraction.
 const NUMBER: ColumnType = ColumnType::Decimal { precision: NUMBER_PRECISION, scale: NUMBER_SCALE };
 const NUMBER_PRECISION: u8 = 38;
 const NUMBER_SCALE: u8 = 10;
@@ -51,8 +50,8 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
     })
 }
 
-/// Returns whether a column was discovered, from its name, its attribute and its type. A declared column
-/// or a key column has the attribute's name alone, or another suffix.
+/// Returns whether a column was discovered. Its name shows this: a declared column or a key column does
+/// not have the suffix of its attribute's type.
 #[must_use]
 pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bool {
     let folded = Path::top_level(attribute).column_name();
@@ -81,8 +80,8 @@ pub(super) fn has_room_for(number: &Number) -> bool {
     unscaled.is_some_and(|unscaled| unscaled.unsigned_abs() < bound)
 }
 
-/// Returns the columns of `base`, followed by one for each other attribute of the item, by name; and a
-/// note for each attribute that gets none.
+/// Returns the columns of `base`, followed by one column for each other attribute of the item, in
+/// the order of the columns' names. Also returns notes about the attributes that get no column.
 pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<String>) {
     let known: BTreeSet<&Path> = base.columns().map(|column| &column.path).collect();
     let mut taken: BTreeSet<String> = base.columns().map(|column| column.name.clone()).collect();
@@ -143,13 +142,14 @@ mod tests {
                 r#"{"a":{"M":{}},"b":{"L":[]},"c":{"SS":["x"]},"d":{"NS":["1"]},"e":{"BS":["AA=="]},"f":{"NULL":true}}"#,
                 "id=id:string | a_m=a:json | b_l=b:json | c_ss=c:json | d_ns=d:json | e_bs=e:json",
             ),
-            // Names that differ only in case, or in characters that folding removes.
+            // These names differ only in case, or in characters that a column name does not have.
             (
                 "",
                 r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,
                 "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column, the name is taken",
             ),
-            // A declared attribute has only its declared column. Its map has a separate one.
+            // A declared attribute has only its declared column. The map that contains it has a
+            // separate column.
             (
                 "price:bigint,info.x:json",
                 r#"{"price":{"N":"1"},"info":{"M":{}}}"#,
@@ -172,11 +172,11 @@ mod tests {
             ("price_n", "price", NUMBER, true),
             ("price_n", "Price", NUMBER, true),
             ("a_b_ss", "a.b", ColumnType::Json, true),
-            // Declared.
+            // The column of a declared attribute.
             ("price_n", "price_n", NUMBER, false),
             ("price_n", "price", bigint, false),
             ("price", "price", ColumnType::String, false),
-            // Of the key.
+            // The column of a key attribute.
             ("info_x_key", "info_x", ColumnType::String, false),
         ] {
             assert_eq!(is_discovered(name, attribute, column_type), expected, "{name} {attribute}");

@@ -1,7 +1,7 @@
 //! Hours: the unit of compaction, derived from the names of the parts alone.
 //!
 //! An hour is a table, a stream label and an hour of UTC: sixty buckets. Its compacted objects are
-//! numbered like the parts of a bucket. The contents of the objects are not read here.
+//! numbered like the parts of a bucket. The caller reads the objects' contents.
 
 use std::fmt;
 use std::sync::Arc;

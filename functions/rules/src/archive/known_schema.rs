@@ -1,7 +1,7 @@
 //! A cache of the columns of recent records. Most records of a table have the same keys and attributes,
 //! so their columns are derived once and shared.
 //!
-//! The cache never changes a result. Therefore all caches compare as equal.
+//! A cache never changes a result, so all caches compare as equal.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use model::json::ItemView;
 use super::column::{Column, Schema};
 use super::discovered::discover;
 
-/// The maximum number of cached schemas. A table with several kinds of items needs one for each.
+/// The maximum number of cached schemas. A table needs one for each kind of its items.
 const KNOWN_MAX: usize = 16;
 
 /// The cached schemas, most recently used first.
@@ -24,8 +24,8 @@ pub struct KnownSchema(Mutex<VecDeque<Known>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,
-    /// The positions of the columns' attributes in the first item. In most later items they are the
-    /// same.
+    /// The positions of the columns' attributes in the first item. Most later items have the same
+    /// positions.
     pub(super) places: Arc<[usize]>,
     pub(super) notes: Arc<[String]>,
 }
@@ -36,14 +36,14 @@ type Shape = Vec<(String, AttributeType)>;
 struct Known {
     keys: Shape,
     declared: Arc<[Column]>,
-    /// The attributes, if their columns were discovered.
+    /// The attributes of the item, if the columns were discovered from them.
     item: Option<Shape>,
     columns: Columns,
 }
 
 impl KnownSchema {
-    /// Returns the result of [`Schema::of`], and with `discovers` also the columns that are discovered in
-    /// `item`.
+    /// Returns the result of [`Schema::of`]. If `discovers` is true, the columns that are discovered in
+    /// `item` are added.
     pub(super) fn of(
         &self,
         keys: &ItemView<'_>,
@@ -106,7 +106,8 @@ impl Known {
             (None, None) => true,
             _ => false,
         };
-        // A rule's declaration keeps its address, so its contents are seldom compared.
+        // A rule's declaration usually has the same address, which saves a comparison of its
+        // contents.
         let same_declaration =
             || Arc::ptr_eq(&self.declared, declared) || self.declared == *declared;
         same_item && has_shape(keys, &self.keys) && same_declaration()
@@ -171,7 +172,7 @@ mod tests {
             }
             assert!(known.0.lock().len() <= KNOWN_MAX);
         }
-        // The most frequent kind of item was derived only once.
+        // The columns of the most frequent kind of item were derived only once.
         let item = item(r#"{"a0":{"S":"2"}}"#);
         let schema = || known.of(&keys, &undeclared, &item, true).schema;
         assert!(Arc::ptr_eq(&schema(), &schema()));

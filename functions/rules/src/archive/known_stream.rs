@@ -1,7 +1,7 @@
 //! A cache of the stream of the last record. All records of a batch are of one stream, so its ARN is
 //! parsed once and shared.
 //!
-//! The cache never changes a result. Therefore all caches compare as equal.
+//! A cache never changes a result, so all caches compare as equal.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl KnownStream {
     /// Returns the shared ARN, and the bucket of the stream's table, label and `minute`.
     ///
     /// # Errors
-    /// The ARN is not that of a stream, or its names must not become a path.
+    /// The ARN is not that of a stream, or one of its names must not become a part of a path.
     pub(super) fn of(
         &self,
         event_source_arn: &str,

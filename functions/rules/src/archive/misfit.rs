@@ -1,6 +1,6 @@
-//! Values that do not fit their column: how a row names them, and how they are found in its item.
+//! Values that do not fit their column: how a row records them, and how to find them in its item.
 //!
-//! The column is NULL then, but a comparison needs the value. The comparison itself is done elsewhere.
+//! Such a column is NULL, but a comparison with the archive needs the value.
 
 use model::{AttributeType, AttributeValue, Item, Number};
 
@@ -8,12 +8,12 @@ use super::column::{Column, ColumnType};
 use super::discovered::{has_room_for, number_column};
 use super::{TTL_RAW, expires_at_ms, whole_seconds};
 
-/// Returns the start of a column's note, up to the column type.
+/// Returns the start of a note about a column: everything before the column's type.
 fn note_start(column: &str, found: AttributeType) -> String {
     format!("{column}: {} does not fit ", found.descriptor())
 }
 
-/// Returns the note that a value of type `found` does not fit the column.
+/// Returns the note for a value of type `found` that does not fit the column.
 pub(super) fn note(column: &Column, found: AttributeType) -> String {
     note_of(&column.name, column.column_type, found)
 }
@@ -23,9 +23,9 @@ pub(super) fn note_of(column: &str, column_type: ColumnType, found: AttributeTyp
     note_start(column, found) + &column_type.to_string()
 }
 
-/// Returns the value of a row's item that does not fit its column, according to the row's `coercions`;
-/// `None` if they do not name the column, for example because the attribute is absent. `path` is the
-/// path that an archive object records for the column.
+/// Returns the value in a row's item that does not fit its column. Returns `None` if the row's
+/// `coercions` do not name the column, for example because the attribute is absent. `path` is the path
+/// that an archive object records for the column.
 #[must_use]
 pub fn misfit_of<'i>(
     item: &'i Item,
@@ -38,8 +38,8 @@ pub fn misfit_of<'i>(
         coercions.iter().any(|note| note.starts_with(&start))
     };
     if number_column(path) == column {
-        // Several attributes may have this column, and the recorded path may be that of another row. The
-        // first one in this item has the column.
+        // Several attributes may have this column name, and the recorded path may come from another row.
+        // In this item, the first such attribute has the column.
         let is_of_column = |name: &str, value: &AttributeValue| {
             value.as_number().is_some_and(|number| !has_room_for(&number))
                 && number_column(name) == column
@@ -47,13 +47,14 @@ pub fn misfit_of<'i>(
         let mut found = item.iter().filter(|(name, value)| is_of_column(name, value));
         return found.next().map(|(_, value)| value).filter(is_told);
     }
-    // A name may contain a dot.
+    // A dot in the path separates two names, or belongs to one name.
     nested(item, path).into_iter().chain(item.get(path)).find(is_told)
 }
 
-/// Returns the numbers of a row's item that may be its time to live, if the row's `coercions` say that
-/// it does not fit `_ttl_raw`. A row stores the second of expiry but not the attribute, so several
-/// numbers may match. If the row has that second, they differ at most in its fraction.
+/// Returns the numbers in a row's item that may be its time to live, if the row's `coercions` say that
+/// the value does not fit `_ttl_raw`. A row stores the second of expiry but not the name of the
+/// attribute, so several numbers may match. If the row has this second, the numbers differ only in
+/// their fractions.
 #[must_use]
 pub fn ttl_misfits_of(item: &Item, expires_at: Option<i64>, coercions: &[String]) -> Vec<Number> {
     let start = note_start(TTL_RAW, AttributeType::N);
@@ -88,7 +89,8 @@ mod tests {
     use super::super::row::ColumnValue;
     use super::*;
 
-    /// Returns the columns of an item, whether each is NULL, and the notes. Its keys are `id` and `s.k`.
+    /// Returns the columns of an item, whether each is NULL, and the notes. The item's keys are `id` and
+    /// `s.k`.
     fn written(item: &Item, declared: &str) -> (Schema, Vec<bool>, Vec<String>) {
         let Declaration { columns, discover: discovers } = Declaration::parse(declared).unwrap();
         let mut keys = item.clone();
@@ -108,7 +110,8 @@ mod tests {
             ("", r#"{"id":{"N":"1.5"}}"#, "id", "id", Some(r#"{"N":"1.5"}"#)),
             ("", r#"{"id":{"N":"15"}}"#, "id", "id", None),
             ("", r#"{"s.k":{"N":"0.5"}}"#, "s_k", "s.k", Some(r#"{"N":"0.5"}"#)),
-            // The nested value fits everything else, so the note identifies the attribute.
+            // The note names the type of the value. The nested value has another type, so it is not
+            // meant.
             (
                 "",
                 r#"{"s.k":{"N":"0.5"},"s":{"M":{"k":{"S":"x"}}}}"#,
@@ -133,7 +136,8 @@ mod tests {
             ("n:bigint", r#"{"n":{"NULL":true}}"#, "n", "n", None),
             ("n:bigint", r#"{"id":{"S":"1"}}"#, "n", "n", None),
             ("*", r#"{"n":{"N":"1E100"}}"#, "n_n", "n", Some(r#"{"N":"1E100"}"#)),
-            // If two attributes have one column, the first one has it, whichever path is recorded.
+            // If two attributes have the same column name, the first one has the column, whichever
+            // path is recorded.
             (
                 "*",
                 r#"{"Price":{"N":"1E100"},"price":{"N":"2E100"}}"#,
@@ -141,7 +145,8 @@ mod tests {
                 "price",
                 Some(r#"{"N":"1E100"}"#),
             ),
-            // A declared attribute has another column, although its name would give this one.
+            // A declared attribute has its declared column, although its name would also give this
+            // one.
             (
                 "*,Price:string",
                 r#"{"Price":{"N":"1"},"price":{"N":"2E100"}}"#,
@@ -149,7 +154,7 @@ mod tests {
                 "price",
                 Some(r#"{"N":"2E100"}"#),
             ),
-            // An attribute without a column, because the name is taken, is not a value of that column.
+            // This attribute has no column, because the name is taken. Its value must not be found.
             ("*,n_n:bigint", r#"{"n":{"N":"1E100"}}"#, "n_n", "n_n", None),
         ] {
             let item = item_from_str(item).unwrap();
@@ -177,7 +182,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: every NULL of a row whose item has a value is found, and nothing else.
+        /// Goal: the value is found for every NULL of a row whose item has a value, and for nothing
+        /// else.
         #[test]
         fn a_value_is_found_for_exactly_the_misfits(
             numbers in prop::collection::vec("-?[1-9][0-9]{0,33}|-?[0-9]{1,6}\\.[0-9]{1,12}", 4),

@@ -1,12 +1,12 @@
 //! The archive: each item that TTL deletes becomes one row, and each row is archived exactly once.
 //!
 //! A REMOVE record with TTL's `userIdentity` gives a row. Other deletes give a row only if the rule
-//! keeps them. Such a row is marked `inferred` if the item had expired, for example because a global
-//! table replicates TTL's deletes without `userIdentity`, and `user` otherwise. An item that was
-//! restored from this archive and is unchanged gives no row: the archive has it, or its row was erased
-//! and must not come back. An item from another archive gives a row.
+//! keeps them. If the item had expired, such a row is marked `inferred`: a global table, for example,
+//! replicates TTL's deletes without `userIdentity`. All other rows are marked `user`. An unchanged
+//! item that was restored from this archive gives no row: its row exists, or was erased and must not
+//! come back. An item from another archive gives a row.
 //!
-//! A row's place in time is its [`Bucket`]. Files and their format are not known here.
+//! A row belongs to a [`Bucket`]. The caller writes the files.
 
 mod bucket;
 mod column;
@@ -58,14 +58,14 @@ pub const TTL_RAW: &str = "_ttl_raw";
 pub struct Archive {
     /// The attributes that get a typed column, in addition to the key attributes.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute also gets a column when it is found.
+    /// Whether every other attribute also gets a column when it first occurs.
     pub discover: bool,
     /// The attribute that holds the time of expiry in seconds; `None` if rows do not contain it.
     pub ttl_attribute: Option<String>,
     /// Which deletes are archived.
     pub deletes: Deletes,
-    /// The archive that the rows go to, as [`restored::archive_name`] names it. Without it, every
-    /// restored item that expires gives a row.
+    /// The archive that the rows go to, as returned by [`restored::archive_name`]. Without it,
+    /// every restored item that expires gives a row.
     pub archive: Option<String>,
     /// The cached columns of recent records.
     pub schema: KnownSchema,
@@ -102,7 +102,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        // A delete by a person is archived even if the archive already has the item.
+        // A delete by a user gives a row even if the archive already has the item.
         let is_over = deleted_by != DeletedBy::User;
         if is_over && self.was_restored_from_here(&record) || is_tombstone(&record) {
             return Ok(Vec::new());
@@ -112,20 +112,20 @@ impl Rule for Archive {
     }
 }
 
-/// Returns the time of expiry in milliseconds since 1970; `None` before the year 1 and after the year
-/// 9999, for example if the attribute is in microseconds. Query engines fail on a column with such a
+/// Returns the time of expiry in milliseconds since 1970. Returns `None` for a time outside of the
+/// years 1 to 9999, for example if the attribute is in microseconds: query engines fail on such a
 /// time.
 fn expires_at_ms(seconds: i64) -> Option<i64> {
     EXPIRY_SECONDS.contains(&seconds).then(|| seconds.saturating_mul(1000))
 }
 
-/// Returns the second of a number as TTL reads it: without its fraction.
+/// Returns the second of a number as TTL reads it, without the fraction.
 fn whole_seconds(number: &str) -> Option<i64> {
     number.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
 /// Returns whether the deleted item is the tombstone of a migration, which has only a key. The item
-/// itself was deleted before, and its row may have been archived at that time.
+/// itself was deleted earlier. If that delete gave a row, the row exists already.
 fn is_tombstone(change: &RecordView<'_>) -> bool {
     let marked = change.old_image.as_ref().filter(|item| item.get(migration::MARK).is_some());
     marked.is_some_and(|item| {
@@ -135,19 +135,20 @@ fn is_tombstone(change: &RecordView<'_>) -> bool {
 }
 
 impl Archive {
-    /// Returns whether the item was restored from the record's table in this archive and is unchanged.
-    /// Most items have no mark.
+    /// Returns whether the item was restored from its own table's rows in this archive and is
+    /// unchanged.
     fn was_restored_from_here(&self, change: &RecordView<'_>) -> bool {
         let marked =
             change.old_image.as_ref().filter(|item| item.get(restored::RESTORED).is_some());
         let (Some(item), Some(archive)) = (marked, &self.archive) else { return false };
-        // A record without a stream is refused later, when its row is made.
+        // A record without a stream ARN is refused later, when its row is made.
         let Ok(stream) = change.event_source_arn.parse::<StreamArn>() else { return false };
         let is_key = |name: &str| change.keys.get(name).is_some();
         restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table, is_key)
     }
 
-    /// Returns who deleted the item; `None` if nothing was deleted, or if such deletes are not kept.
+    /// Returns who deleted the item. Returns `None` if the record is no delete, or if the rule does
+    /// not keep such deletes.
     fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
             return Some(DeletedBy::TimeToLive);
@@ -185,13 +186,13 @@ impl Archive {
                 change.view_type.as_str()
             ))
         })?;
-        // The row contains only the user's attributes: Weir's own marks have no meaning outside of the
-        // table.
+        // The row contains only the user's attributes, because Weir's marks have no meaning outside of
+        // the table.
         let stripped = stripped(item);
         let stripped = stripped.as_ref().map(ItemView::of);
         let item = stripped.as_ref().unwrap_or(item);
-        // Some senders decode an absent time as 0. In either case the minute is unknown, and the row
-        // must not be archived in 1970.
+        // Some senders write 0 for an absent time. The minute is then unknown, and the row must not
+        // be archived in 1970.
         let seconds = change
             .approximate_creation_seconds
             .filter(|seconds| *seconds > 0)
@@ -297,7 +298,8 @@ mod tests {
             (Deletes::Expired, false, "1795228199", None),
             (Deletes::All, false, "1795228198", Some("inferred")),
             (Deletes::All, false, "1795228199", Some("user")),
-            // TTL never deletes these items.
+            // The first expiry is just within TTL's limit of five years. TTL ignores the other
+            // ones.
             (Deletes::Expired, false, "1637548199", Some("inferred")),
             (Deletes::Expired, false, "1637548198", None),
             (Deletes::Expired, false, "0", None),
@@ -315,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Goal: only items that this archive already has are left out.
+    /// Goal: only items that this archive already has give no row.
     #[test]
     fn an_unchanged_restored_item_gives_no_row_when_it_expires() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
@@ -328,7 +330,7 @@ mod tests {
             (own, other, &*table, None, false, 1),
             (other, own, &*table, None, false, 1),
             (own, None, &*table, None, false, 1),
-            // Items as they were restored before marks named the archive.
+            // These items were restored by a release whose marks did not name the archive.
             (own, None, &*table, Some("table"), false, 1),
             (None, own, &*table, None, false, 1),
             (None, None, &*table, None, false, 1),
@@ -336,7 +338,7 @@ mod tests {
             (own, own, &*table, None, true, 1),
             (own, own, &*table, Some("fingerprint"), false, 1),
         ] {
-            // A person's delete before the expiry is kept in any case. The time of the record is second
+            // A user's delete before the expiry always gives a row. The time of the record is second
             // 1795228199.
             for (deletes, by_ttl, expires, rows) in [
                 (Deletes::TimeToLive, true, "1795228100", rows),
@@ -400,7 +402,7 @@ mod tests {
         }
     }
 
-    /// Goal: an item under another key is another item, and the archive has no row for it.
+    /// Goal: an item with another key is another item, so the archive has no row for it.
     #[test]
     fn an_item_restored_under_another_key_gives_a_row() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
@@ -429,7 +431,7 @@ mod tests {
             (-62_135_596_801, None),
             (253_402_300_799, Some(253_402_300_799_000)),
             (253_402_300_800, None),
-            // Times of 2026 in milliseconds and microseconds, read as seconds.
+            // These are times of 2026 in milliseconds and microseconds, which are read as seconds.
             (1_795_228_100_000, None),
             (1_795_228_100_000_000, None),
             (i64::MAX, None),

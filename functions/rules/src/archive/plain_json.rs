@@ -1,7 +1,6 @@
 //! Plain JSON for columns of type `json`, which SQL's JSON functions can read.
 //!
-//! Unlike DynamoDB JSON it is not lossless: the types of sets and binary values are lost. Numbers keep
-//! all their digits.
+//! Unlike DynamoDB JSON, it loses the types of sets and binary values. Numbers keep all their digits.
 
 use std::fmt::Write as _;
 

@@ -2,9 +2,9 @@
 //! expiry gives no second row in that archive.
 //!
 //! The mark is an attribute of the item. It names the archive, the row and its table, and contains a
-//! fingerprint of the restored item. The item is archived again if it was changed, or if it was restored
-//! from another archive, another table's archive, or one whose name is unknown. The restore itself is
-//! done elsewhere.
+//! fingerprint of the restored item. A changed item is archived again. So is an item that was restored
+//! from another archive, from another table's rows, or from an archive whose name is unknown. The caller
+//! restores the items.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -23,10 +23,10 @@ const FINGERPRINT: &str = "fingerprint";
 /// The archived row from which an item was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'o> {
-    /// The archive of the row, as [`archive_name`] names it. `None` if its name is unknown, for example
-    /// for a copy in a folder. Then no function treats the row as one of its own archive.
+    /// The archive of the row, as returned by [`archive_name`]. `None` if the name is unknown, for
+    /// example for a copy in a folder. An unknown archive never counts as the archive of a function.
     pub archive: Option<&'o str>,
-    /// The table to whose archive the row belongs.
+    /// The table that the row was archived for.
     pub table: &'o str,
     /// The row's event id.
     pub event_id: &'o str,
@@ -35,14 +35,15 @@ pub struct Origin<'o> {
 }
 
 /// Returns the name of the archive in this bucket whose object names begin with this prefix. The prefix
-/// is empty or ends in `/`. The name is unique within one S3.
+/// is empty or ends with `/`. The name is unique within one S3 endpoint.
 #[must_use]
 pub fn archive_name(bucket: &str, prefix: &str) -> String {
     format!("{bucket}/{prefix}")
 }
 
 /// Returns the mark of an item that was restored from a row, as an attribute. `ttl_attribute` is the
-/// attribute with the time to live; `None` also if it is part of the key, which is restored unchanged.
+/// attribute with the time to live. It is `None` if the attribute is part of the key, because a key is
+/// restored unchanged.
 #[must_use]
 pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> AttributeValue {
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -65,9 +66,9 @@ pub fn stamp_of(item: &Item) -> Option<&str> {
     text_of(item, STAMP)
 }
 
-/// Returns whether the item is still as it was restored from the archive of `table`, apart from its time
-/// to live. A time to live that is part of the key counts, because another time is another item. Older
-/// marks name no table and match any.
+/// Returns whether the item is unchanged since it was restored from the rows of `table`, apart from its
+/// time to live. If the time to live is part of the key, a change of it counts, because it makes another
+/// item. Marks of earlier releases name no table and match any table.
 #[must_use]
 pub fn is_as_restored(item: &Item, table: &str, is_key: impl Fn(&str) -> bool) -> bool {
     let ttl_attribute = text_of(item, TTL_ATTRIBUTE).filter(|name| !is_key(name));
@@ -79,8 +80,9 @@ pub fn is_as_restored(item: &Item, table: &str, is_key: impl Fn(&str) -> bool) -
         })
 }
 
-/// Returns whether the item is still as it was restored from the rows of `table` in `archive`, as
-/// [`archive_name`] names it. Older marks name no archive and match none.
+/// Returns whether the item is unchanged since it was restored from the rows of `table` in
+/// `archive`, as returned by [`archive_name`]. Marks of earlier releases name no archive and match
+/// no archive.
 #[must_use]
 pub fn is_in_archive(
     item: &Item,
@@ -133,7 +135,7 @@ mod tests {
         let mut renewed = restored.clone();
         renewed.insert("ttl".to_owned(), AttributeValue::N("99".parse().unwrap()));
         assert!(is_as_restored(&renewed, "films", is_key));
-        // An attribute that Weir itself writes is not a change of the item.
+        // An attribute that Weir writes does not change the item.
         let touched = renewed.clone().with(crate::migration::TOUCH, "m");
         assert!(is_as_restored(&touched, "films", is_key));
         for change in

@@ -1,7 +1,7 @@
 //! Archive rows: the data that is kept of one deleted item, as plain typed values.
 //!
-//! A row depends only on its record: it contains no time of archiving and no file name. So the same
-//! record always gives the same row.
+//! A row depends only on its record: it contains no time of archiving and no file name. The same
+//! record therefore always gives the same row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ pub const SCHEMA_VERSION: i32 = 1;
 pub enum DeletedBy {
     /// TTL, according to the record's `userIdentity`.
     TimeToLive,
-    /// Probably TTL: the item had expired, but the record does not say who deleted it.
+    /// Probably TTL: the item had expired, but the record does not name the author of the delete.
     Inferred,
-    /// Another caller.
+    /// A caller other than TTL.
     User,
 }
 
@@ -83,10 +83,10 @@ impl Span {
 /// One deleted item. Rows are ordered by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// The kept part of the record and its item. It is the first field, because it begins with the
-    /// sequence number, which orders rows.
+    /// The kept part of the record and its item. It is the first field because the derived order
+    /// compares it first, and it begins with the sequence number.
     pub(super) content: Content,
-    /// `REMOVE`.
+    /// The kind of the record: always `REMOVE`.
     pub event_name: &'static str,
     /// Who deleted the item.
     pub deleted_by: DeletedBy,
@@ -106,11 +106,11 @@ pub struct Row {
     pub coercions: Vec<String>,
 }
 
-/// The names of a record and its item as one text, with the item's columns. The texts of most columns
-/// are parts of the item's text.
+/// The texts of a record and its item as one text, with the item's columns. Most column texts are
+/// parts of the item's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Content {
-    /// The sequence number, the event id, the item, and then the column values that do not occur
+    /// The sequence number, the event id, the item, and the column values that do not occur
     /// literally in the item.
     pub(super) texts: Box<str>,
     pub(super) sequence_number: Span,
@@ -123,7 +123,7 @@ pub(super) struct Content {
 }
 
 impl Row {
-    /// Returns the record's place in its stream, 40 digits.
+    /// Returns the sequence number of the record in 40 digits.
     #[must_use]
     pub fn sequence_number(&self) -> &str {
         self.content.text(self.content.sequence_number)
@@ -168,7 +168,7 @@ impl Content {
     }
 }
 
-/// A set of rows, one for each event, ordered by their places in the stream.
+/// A set of rows with one row for each event, in the order of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows(Vec<Row>);
 
@@ -189,8 +189,9 @@ impl Join for Rows {
 }
 
 impl Rows {
-    /// Adds a row. Two rows of one event are equal; should they ever differ, the greater one is kept, so
-    /// that all executions agree. Records come in the order of their stream, so most rows are appended.
+    /// Adds a row. Two rows of one event are equal. If they differ nevertheless, the greater one is
+    /// kept, so that all executions agree. Records come in the order of their stream, so most rows are
+    /// appended.
     fn insert(&mut self, row: Row) {
         fn place(row: &Row) -> (&str, &str) {
             (row.sequence_number(), row.event_id())
@@ -213,7 +214,7 @@ impl Rows {
         self.0.iter().map(Row::event_id)
     }
 
-    /// Returns all rows in the order of their places in the stream.
+    /// Returns all rows in the order of the stream.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.0.iter()
     }

@@ -1,5 +1,5 @@
-//! Rows from the text of records, compared with rows from parsed items, for any formatting of the sender
-//! and any order and number of records.
+//! Compares the rows of records in text form with rows of parsed items. The formatting of the text, and
+//! the order and number of the records, are arbitrary.
 
 use std::fmt::Write as _;
 
@@ -41,7 +41,8 @@ fn values() -> impl Strategy<Value = AttributeValue> {
     })
 }
 
-/// Returns names that fold to one column, that are declared, and that must be escaped.
+/// Returns names that give equal column names, names that are declared, and names that must be
+/// escaped.
 fn names() -> impl Strategy<Value = String> {
     const NAMES: [&str; 11] =
         ["a", "A", "b", "price", "Price", "price_n", "m", "ttl", "dt", "é\"", "x.y"];
@@ -55,8 +56,8 @@ fn items() -> impl Strategy<Value = Item> {
     })
 }
 
-/// Writes the item in another valid form: other order of members, white space, escaped strings, other
-/// forms of numbers.
+/// Writes the item in another valid form, with another order of members, white space, escaped
+/// strings, and other forms of numbers.
 fn write_otherwise(out: &mut String, value: &AttributeValue) {
     match value {
         AttributeValue::S(text) => {
@@ -105,7 +106,7 @@ fn write_members_otherwise<'i>(
     out.push('}');
 }
 
-/// Returns a record of a delete by TTL, in the normal or the other form.
+/// Returns a record of a delete by TTL. `otherwise` selects the other valid form of its text.
 fn record(number: usize, item: &Item, otherwise: bool) -> String {
     let mut image = item_to_string(item);
     if otherwise {
@@ -239,7 +240,7 @@ proptest! {
             }
             in_order.join(rows);
         }
-        // Redelivery in any order gives the same rows.
+        // Redelivery in another order gives the same rows.
         let mut joined = Rows::default();
         let again = deliveries.iter().map(|(which, otherwise)| (which.index(items.len()), *otherwise));
         for (number, otherwise) in again.chain((0..items.len()).rev().map(|number| (number, true))) {

@@ -1,9 +1,9 @@
-//! Ballots: one item for each voter with the vote and the slot that counts it, and the changes of slots
-//! when a vote is cast, changed or withdrawn.
+//! Ballots: one item for each voter, with the vote and the slot that counts it. This module also
+//! returns how the slots change when a vote is cast, changed or withdrawn.
 //!
-//! Ballot and slots are written in one transaction, conditional on the previous ballot. So a vote that
-//! is sent twice counts once, and the slots always equal the sum of the ballots. Nothing is read or
-//! written here.
+//! Ballot and slots are written in one transaction, conditional on the previous ballot. A vote that is
+//! sent twice therefore counts once, and the slots always equal the sum of the ballots. The caller
+//! reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,9 @@ use crate::rule::Refusal;
 const COUNTER: &str = "counter";
 const SLOT: &str = "counted_in";
 const POINTS: &str = "points";
-/// The attribute with a random number that each write of a ballot replaces. Two reads with the same
-/// number prove that the vote was not changed, nor withdrawn and cast again, in between.
+/// The attribute with a random number that each write of a ballot replaces. If two reads return the
+/// same number, no write happened between them: the vote was neither changed, nor withdrawn and
+/// cast again.
 pub const DRAWN: &str = "drawn";
 
 /// A voter's vote, and the slot that counts it.
@@ -31,7 +32,8 @@ pub struct Ballot {
     pub points: Number,
 }
 
-/// Returns the slot of a voter. It is always the same, so all changes of a voter go to one slot.
+/// Returns the slot of a voter. The slot is always the same, so all changes of a voter's vote go to
+/// one slot.
 #[must_use]
 pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
     let token = Token::of(&KeyValue::S(voter.to_owned()));
@@ -41,7 +43,7 @@ pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
 /// Returns the key of a voter's ballot in a poll.
 ///
 /// # Errors
-/// The poll's name would allow equal keys in another poll, or the key would be too long.
+/// The poll's name would give the same key as another poll, or the key would be too long.
 pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
     if poll.contains('#') {
         return Err(Refusal(format!(
@@ -59,11 +61,10 @@ pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
 }
 
 impl Ballot {
-    /// Returns a voter's vote as it is to be counted.
+    /// Returns a voter's vote as a ballot.
     ///
     /// # Errors
-    /// The slot of the vote would not belong to a counter, or the points are outside of what totals hold
-    /// exactly.
+    /// The slot of the vote would not belong to a counter, or totals cannot hold the points exactly.
     pub fn cast(
         rule: &Counters,
         voter: &str,
@@ -71,7 +72,7 @@ impl Ballot {
         points: Number,
     ) -> Result<Self, Refusal> {
         let slot = slot_of_voter(voter, rule.slot_count);
-        // The longest key is checked, so that the result does not depend on the voter's slot.
+        // The check uses the longest key, so that its result does not depend on the voter's slot.
         let longest = rule.slot_count.saturating_sub(1);
         if !Counters::can_have_slot(counter, longest) {
             let room = PARTITION_KEY_BYTES_MAX - Counters::slot_key_text("", longest).len();
@@ -115,7 +116,7 @@ impl Ballot {
         })
     }
 
-    /// Returns whether the two have the same vote. The slot is irrelevant to the voter.
+    /// Returns whether both ballots have the same vote. The slot does not matter to the voter.
     #[must_use]
     pub fn is_same_vote(&self, other: &Self) -> bool {
         (&self.counter, self.points) == (&other.counter, other.points)
@@ -132,12 +133,13 @@ pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     ]
 }
 
-/// Returns what must be added to which slot, by the slot's key, when a ballot changes. `None` is no
+/// Returns the additions to slots, by slot key, when a voter's ballot changes. `None` stands for no
 /// ballot.
 ///
-/// A ballot may have been counted when the counter had more slots. Folding has moved, or will move, the
-/// points of its old slot to the folded slot. Only the sum of the slots matters, so the change is made
-/// in the folded slot. A change in the old slot would recreate a slot that is no longer read.
+/// A ballot may have been counted when the counter had more slots. Folding moves the points of a
+/// removed slot to the folded slot, now or later. The additions therefore go to the folded slot. This
+/// is correct because only the sum of the slots matters. An addition to the old slot would create a
+/// slot again that no reader reads.
 ///
 /// # Errors
 /// A sum has more than the 38 digits of a number.
@@ -181,10 +183,10 @@ mod tests {
             (Some(&a), Some(&a), ""),
             (Some(&a), None, "A#3-5"),
             (Some(&a), Some(&ballot("B", 4, 1)), "A#3-5 B#4+1"),
-            // The vote was cast when there were fewer slots.
+            // The first vote was cast when there were fewer slots.
             (Some(&a), Some(&ballot("A", 7, 5)), "A#3-5 A#7+5"),
             (None, Some(&ballot("A", 1, 0)), ""),
-            // The vote was cast when there were more slots.
+            // The first vote was cast when there were more slots.
             (Some(&ballot("A", 35, 5)), Some(&b), "A#15-5 A#3-2"),
             (Some(&ballot("A", 23, 5)), Some(&b), "A#3-7"),
             (Some(&ballot("A", 35, 5)), Some(&ballot("B", 15, 5)), "A#15-5 B#15+5"),
@@ -194,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Goal: after 20 slots were partly folded into 5, changes and withdrawals by voters who know 5
-    /// slots write no slot from 5 on, and the sum is right.
+    /// Goal: 20 slots were partly folded into 5. Voters who know 5 slots then change and withdraw
+    /// votes. These changes write no slot with a number of 5 or more, and the sum is right.
     #[test]
     fn votes_change_after_their_slots_were_folded() {
         let mut slots: BTreeMap<String, Number> = BTreeMap::new();

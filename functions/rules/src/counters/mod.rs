@@ -1,9 +1,9 @@
 //! Counters: sums the slots of a sharded counter, `C1#0 … C1#19`, into one total per counter.
 //!
-//! A slot's item holds the slot's absolute value, so a stream record states the value of the slot and
-//! not what was added. The total keeps the last value of each slot with its stamp. A record that is
-//! redelivered, late or out of order therefore has no effect. The slots are not read here; [`reconcile`]
-//! decides about direct reads of them.
+//! A slot's item holds the slot's absolute value, so a stream record contains the value of the slot and
+//! not the addition. The total keeps the last value of each slot with its stamp. A record that is
+//! redelivered, late or out of order therefore has no effect. [`reconcile`] compares the total with a
+//! direct read of the slots.
 
 pub mod ballot;
 pub mod reconcile;
@@ -49,12 +49,12 @@ pub struct Counters {
 /// The reason why a key does not name a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SlotKeyError {
-    /// The key is not of the form `<counter>#<slot>`.
+    /// The key does not have the form `<counter>#<slot>`.
     #[error(
         "slot key=`{0}` is not of the form COUNTER#SLOT with a slot number without leading zeros; filter such items out in the event source mapping"
     )]
     Form(String),
-    /// The slot is beyond the configured number of slots.
+    /// The slot number is not below the configured number of slots.
     #[error("slot key=`{key}` names a slot from SLOT_COUNT=`{slot_count}` on; raise SLOT_COUNT")]
     TooHigh {
         /// The key.
@@ -73,7 +73,7 @@ impl Counters {
         let form = || SlotKeyError::Form(key.to_owned());
         let (counter, slot) = key.rsplit_once('#').ok_or_else(form)?;
         let number: u32 = slot.parse().map_err(|_| form())?;
-        // `C#07` and `C#7` are two items that would be the same slot.
+        // `C#07` and `C#7` are two items, but would be the same slot.
         if counter.is_empty() || number.to_string() != slot {
             return Err(form());
         }
@@ -89,15 +89,16 @@ impl Counters {
         format!("{counter}#{slot}")
     }
 
-    /// Returns whether the item of a slot can exist. If the name of a counter is so long that only
-    /// `<counter>#7` fits a key, it has no slots of two digits, and DynamoDB rejects a whole request
-    /// that contains such a key.
+    /// Returns whether a slot's item can exist. If a counter has a very long name, `<counter>#7` may
+    /// fit a key when `<counter>#10` does not. DynamoDB rejects a whole request that contains a key
+    /// that is too long.
     #[must_use]
     pub fn can_have_slot(counter: &str, slot: u32) -> bool {
         Self::slot_key_text(counter, slot).len() <= PARTITION_KEY_BYTES_MAX
     }
 
-    /// Returns the slot to which a slot is folded when `slots` slots are left. A remaining slot stays.
+    /// Returns the slot that receives the value of `slot` when only `slots` slots are left. A
+    /// remaining slot receives its own value.
     #[must_use]
     pub fn folded_slot(slot: u32, slots: u32) -> u32 {
         slot % slots.max(1)
@@ -106,7 +107,7 @@ impl Counters {
     /// Returns the value in a slot's item.
     ///
     /// # Errors
-    /// The value is missing, not a number, or outside of what sums hold exactly.
+    /// The value is missing, is not a number, or is outside of the range that sums hold exactly.
     pub fn value_of_slot(&self, item: &Item) -> Result<Number, Refusal> {
         let name = &self.slot_value;
         let value = match item.get(name) {
@@ -139,22 +140,22 @@ impl Counters {
     }
 }
 
-/// Returns whether totals can hold a value of a slot exactly, together with all others: see
-/// [`SUMMABLE`].
+/// Returns whether totals can hold the value of a slot exactly, together with the values of all
+/// other slots. See [`SUMMABLE`].
 #[must_use]
 pub fn is_summable(value: &Number) -> bool {
     value.to_scaled_i128(VALUE_PLACES).is_some_and(|v| v.unsigned_abs() < VALUE_SCALED_MAX)
 }
 
-/// Returns the least and the greatest value that a slot may have so that it is [`is_summable`] before
-/// and after `points` are added; `None` for points that no slot can have.
+/// Returns the range of values that a slot may have so that its value is [`is_summable`] before and
+/// after `points` are added. Returns `None` if no slot can have these points.
 #[must_use]
 pub fn room_for(points: Number) -> Option<(Number, Number)> {
     room_for_change(points).filter(|_| is_summable(&points))
 }
 
-/// Returns the same for any `points`, such as the difference of two votes, which can be up to twice a
-/// vote; `None` only if the bounds have too many digits for a number.
+/// Returns the same range as [`room_for`], for any `points`: the difference of two votes can be up
+/// to twice a vote. Returns `None` only if the bounds have too many digits for a number.
 #[must_use]
 pub fn room_for_change(points: Number) -> Option<(Number, Number)> {
     let most: Number = VALUE_MAX.parse().ok()?;
@@ -177,7 +178,7 @@ impl Rule for Counters {
         let stream = stream_of(&record.event_source_arn)?;
         let (counter, slot) = self.slot_of(record)?;
         let change = &record.record;
-        // Some senders write an absent time as 0.
+        // Some senders write 0 for an absent time.
         let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
         let gone_at = seconds.filter(|_| change.event_name == EventName::Remove);
         let value = match (change.event_name, &change.new_image) {
@@ -234,8 +235,8 @@ mod tests {
         for points in ["1e28", "-1e30", "0.0000001", "1e125"] {
             assert_eq!(room_for(number(points)), None, "{points}");
         }
-        // From the greatest vote to the least one: only a slot with the greatest value has room for this
-        // change.
+        // This is the change from the greatest vote to the least one. Only a slot with the greatest
+        // value has room for it.
         let most = number(VALUE_MAX);
         let (low, high) = room_for_change(number("-18e27")).unwrap();
         assert_eq!(high, most.checked_add(number("18e27")).unwrap());

@@ -1,21 +1,21 @@
-//! The reconciler's decision: what a total lacks according to a direct read of all its slots.
+//! The reconciler's decision: which cells of a total differ from a direct read of all its slots.
 //!
-//! **Why this is a join and converges with pending stream records.** The total is read first and every
-//! slot after it, both strongly consistent. If the total knows slot *i* as of stamp *s*, the change with
-//! stamp *s* was committed before the total was read. So the value that is read from the slot is that of
-//! *s* or later. It may replace what is known as of *s*, but nothing that is known as of a later record.
-//! The stamp `s+<revision>` states exactly this: it is after *s* and before every later record. A late
-//! stream record with a stamp up to *s* loses against it. One with a later stamp wins, and the last
-//! record of the slot always does. If that record was lost, the value that was read from the slot stays.
+//! **Why this is a join and converges with pending stream records.** The reconciler reads the total
+//! first and then every slot, with strongly consistent reads. If the total knows slot *i* as of stamp
+//! *s*, the change with stamp *s* was committed before the total was read. The value that is read from
+//! the slot is therefore the value as of *s* or later. This value may replace the one as of *s*, but not
+//! a value of a later record. The stamp `s+<revision>` expresses this: it is after *s* and before every
+//! later record. A late stream record with a stamp up to *s* does not replace the read value. A record
+//! with a later stamp replaces it. If the slot's last record is lost, the read value stays.
 //!
-//! Two reads at one revision could see two values for one stamp. Therefore a reconciler's cells are
-//! written only while the total still has the revision of the decision; otherwise both are read again.
+//! Two runs at the same revision could read two values for one stamp. The cells are therefore written
+//! only if the total still has the revision that was read. If not, total and slots are read again.
 //!
-//! Lag and drift look alike here: a difference may be a pending record. Repairing it is right in either
-//! case. Nothing is read or written here.
+//! A difference may be an error, or only a record that is still pending. The repair is correct in both
+//! cases. The caller reads and writes the items.
 //!
-//! **Order of runs.** A run that has no time for all counters begins at another counter than the
-//! previous run, so that the same counters are not left out every time.
+//! **Order of runs.** A run may end before it has processed all counters. Each run therefore begins at
+//! another counter, so that different counters are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,12 @@ use model::Number;
 use super::total::{Cell, Cells, Total};
 use crate::stamp::Stamp;
 
-/// The golden section of a circle of 2^64 steps. Turns by this step cover the circle more evenly than
-/// those by any other, whatever their number.
+/// The golden section of a circle of 2^64 steps. Repeated steps of this size cover the circle most
+/// evenly, whatever their number.
 const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Returns the index of the counter with which the run of a minute begins, of `count` counters. Runs in
-/// successive minutes that each process one part in *n* have processed every counter after 2*n* runs.
+/// Returns the index of the counter, of `count` counters, with which the run of a minute begins. If
+/// each run processes one *n*-th of the counters, 2*n* successive runs process them all.
 #[must_use]
 pub fn first_in_turn(minute: u64, count: usize) -> usize {
     let count_wide = u128::try_from(count).unwrap_or(u128::MAX >> 64);
@@ -37,8 +37,8 @@ pub fn first_in_turn(minute: u64, count: usize) -> usize {
     usize::try_from(first).unwrap_or(0)
 }
 
-/// Returns a key after which the run of a minute begins to scan for counters. The item need not exist:
-/// tables are scanned in the order of the hashes of their keys, and every text has a hash.
+/// Returns the key after which the run of a minute begins to scan for counters. No item needs to have
+/// this key: a scan follows the hashes of keys, and every text has a hash.
 #[must_use]
 pub fn scan_in_turn(minute: u64) -> String {
     format!("{:016x}", place_in_turn(minute))
@@ -48,16 +48,16 @@ fn place_in_turn(minute: u64) -> u64 {
     minute.wrapping_mul(GOLDEN_SECTION)
 }
 
-/// Returns the slots that must be read to reconcile `total`: all configured ones, and those beyond them
+/// Returns the slots that must be read to reconcile `total`: all configured slots, and further slots
 /// that the total knows.
 #[must_use]
 pub fn slots_needed(total: &Total, slot_count: u32) -> BTreeSet<u32> {
     (0..slot_count).chain(total.cells.iter().map(|(slot, _)| slot)).collect()
 }
 
-/// Returns the cells that `total` lacks; empty if nothing differs. `slots` holds the value of every slot
-/// of [`slots_needed`] whose item exists, read after the total. An absent slot counts as 0 and as
-/// deleted at `now`, in seconds since 1970. Slots in `unreadable` are left unchanged.
+/// Returns the cells of `total` that must change; empty if nothing differs. `slots` holds the values of
+/// the existing slots among [`slots_needed`], read after the total. An absent slot counts as 0 and as
+/// deleted at `now`, in seconds since 1970. The cells of slots in `unreadable` stay unchanged.
 #[must_use]
 pub fn decide(
     total: &Total,
@@ -73,7 +73,7 @@ pub fn decide(
             let found = slots.get(slot).copied();
             let value = found.unwrap_or(Number::ZERO);
             let cell = total.cells.get(*slot);
-            // A new slot with the value 0 still gives its counter a total.
+            // A new slot with the value 0 gets a cell too, so that its counter gets a total.
             let is_known = match cell {
                 Some(cell) => cell.value == value && cell.gone_at.is_some() == found.is_none(),
                 None => found.is_none(),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(cells, expected);
         let repaired = total.joined(&cells).unwrap();
         assert!(decide(&repaired, &slots, &BTreeSet::new(), 100).is_empty());
-        // A later record wins over the repair, an earlier one does not.
+        // A later record replaces the repaired value, and an earlier record does not.
         assert!(repaired.joined(&Cells::from([(1, cell("2", 7))])).is_none());
         assert_eq!(
             repaired.joined(&Cells::from([(1, cell("3", 10))])).unwrap().cells.get(1),

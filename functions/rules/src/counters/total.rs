@@ -1,6 +1,6 @@
 //! Totals: the known slots of a counter as cells, and the item that holds them.
 //!
-//! A total does not know its table: the caller passes the name of the key attribute.
+//! The caller passes the name of the table's key attribute.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use super::is_summable;
 use crate::effect::Join;
 use crate::stamp::Stamp;
 
-/// The attribute on which writes of a total item are conditional: a number that every write increments.
+/// The attribute that counts the writes of a total item. Every write is conditional on it and
+/// increments it.
 pub const REVISION_ATTRIBUTE: &str = "revision";
 /// The attributes of a total item without its key.
 pub const TOTAL_ATTRIBUTES: [&str; 5] = [TOTAL, SLOTS, REVISION_ATTRIBUTE, AS_OF, EXPIRES_AT];
@@ -22,13 +23,13 @@ const VALUE: &str = "value";
 const STAMP: &str = "stamp";
 const GONE_AT: &str = "gone_at";
 const EXPIRES_AT: &str = "expires_at";
-/// The time in seconds for which a total is kept after its last slot was deleted: longer than any record
-/// of a slot can still arrive. A stream keeps records for a day, and discarded batches are redriven
-/// within days.
+/// The time in seconds for which a total is kept after its last slot was deleted. It is longer than the
+/// delay of any record: a stream keeps records for a day, and discarded batches are redriven within
+/// days.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
-/// The last known value of one slot. The later stamp wins. Equal stamps come with equal values; should
-/// they ever differ, the greater value wins, so that all executions agree.
+/// The last known value of one slot. The later stamp wins. Equal stamps have equal values. If the
+/// values differ nevertheless, the greater one wins, so that all executions agree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// The stamp of the value.
@@ -48,12 +49,12 @@ pub struct Cells(BTreeMap<u32, Cell>);
 pub struct Total {
     /// The known slots.
     pub cells: Cells,
-    /// How often the item was written; 0 if there is no item. The next write is conditional on it. It
-    /// does not count votes.
+    /// The number of writes of the item; 0 if there is no item. The next write is conditional on it.
+    /// It is not the number of votes.
     pub revision: u64,
 }
 
-/// The reason why a total item cannot be parsed: something else wrote it.
+/// A total item that cannot be parsed, because another program wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "damaged total item: {0}; delete it, and the next reconciliation rebuilds it from the slots"
@@ -101,8 +102,8 @@ impl Cells {
         self.0.len()
     }
 
-    /// Returns the number of slots that exist. A deleted slot keeps its cell, because its stamp must
-    /// still win against late records.
+    /// Returns the number of slots that exist. The cell of a deleted slot is kept, because its stamp
+    /// must win against late records.
     #[must_use]
     pub fn slots_there(&self) -> usize {
         self.0.values().filter(|cell| cell.gone_at.is_none()).count()
@@ -117,12 +118,12 @@ impl Cells {
     /// Returns the sum of the slots.
     #[must_use]
     pub fn sum(&self) -> Number {
-        // Every value is `is_summable`, so their sum always fits 38 digits.
+        // Every value is `is_summable`, so the sum never exceeds 38 digits.
         self.0.values().fold(Number::ZERO, |sum, cell| sum.checked_add(cell.value).unwrap_or(sum))
     }
 
-    /// Returns the time in seconds since 1970 at which the total may be deleted: some time after its
-    /// last slot was deleted. `None` while it has a slot.
+    /// Returns the time in seconds since 1970 at which the total may be deleted: seven days
+    /// after its last slot was deleted. Returns `None` while a slot exists.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         let gone: Option<Vec<u64>> = self.0.values().map(|cell| cell.gone_at).collect();
@@ -137,7 +138,8 @@ impl Cells {
 }
 
 impl Total {
-    /// Returns this total with `cells` joined, one revision later; `None` if it contains them already.
+    /// Returns this total joined with `cells`, with the next revision. Returns `None` if the total
+    /// contains the cells already.
     #[must_use]
     pub fn joined(&self, cells: &Cells) -> Option<Self> {
         let mut joined = self.cells.clone();
@@ -145,21 +147,21 @@ impl Total {
         (joined != self.cells).then(|| Self { cells: joined, revision: self.revision + 1 })
     }
 
-    /// Returns this total one revision later, so that its derived attributes are written again.
+    /// Returns this total with the next revision, so that its derived attributes are written again.
     #[must_use]
     pub fn restated(&self) -> Self {
         Self { cells: self.cells.clone(), revision: self.revision + 1 }
     }
 
-    /// Returns whether `total`, `as_of` and `expires_at` of the item equal what follows from its slots.
-    /// If not, something else has written the item.
+    /// Returns whether `total`, `as_of` and `expires_at` of the item equal the values derived from its
+    /// slots. If they differ, another program has written the item.
     #[must_use]
     pub fn is_stated_by(&self, item: &Item) -> bool {
         self.derived().iter().all(|(name, value)| item.get(*name) == value.as_ref())
     }
 
-    /// Returns the item's `total` as text for people, if it is not the sum of its slots; `None` if it
-    /// is.
+    /// Returns the item's `total` as text for people, if it is not the sum of its slots. Returns
+    /// `None` if it is.
     #[must_use]
     pub fn said_otherwise(&self, item: &Item) -> Option<String> {
         match item.get(TOTAL) {
@@ -318,7 +320,7 @@ mod tests {
             let other = item.clone().with(name, value);
             assert!(!total.is_stated_by(&other), "{name}");
             assert_eq!(total.said_otherwise(&other).as_deref(), said);
-            // It is still the same total, which the next write restores.
+            // The slots are still the same, and the next write restores the derived attributes.
             assert_eq!(Total::from_item(&other), Ok(total.clone()));
         }
         assert_eq!(total.restated().revision, 10);

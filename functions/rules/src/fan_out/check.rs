@@ -1,13 +1,13 @@
 //! The check of several rules together: duplicate names, attributes that two rules write, and rules that
 //! feed each other.
 //!
-//! The existence of tables and indexes is not checked here.
+//! `tables` checks the tables and indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::declaration::CopyRule;
 
-/// A problem, and the rule that has it.
+/// A problem with a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The number of the rule, from 0.
@@ -18,7 +18,7 @@ pub struct Problem {
 
 type Place<'r> = (&'r str, &'r str);
 
-/// Returns all problems.
+/// Returns all problems of the rules.
 #[must_use]
 pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -49,9 +49,8 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     problems
 }
 
-/// Returns the first cycle over attributes: an attribute that is copied into itself through any number
-/// of rules. An attribute that holds the key of a copy's origin counts too, because it decides what is
-/// copied.
+/// Returns the first cycle: an attribute that is copied into itself through any number of rules. The
+/// attribute with the key of a copy's origin counts as copied too, because it decides what is copied.
 fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     let mut edges: BTreeMap<Place<'_>, Vec<(Place<'_>, usize)>> = BTreeMap::new();
     for (number, rule) in rules.iter().enumerate() {
@@ -68,7 +67,7 @@ fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     }
     let mut done = BTreeSet::new();
     for start in edges.keys() {
-        // The path from the start, each place with the edges that are left to follow.
+        // The current path. Each place on it has the edges that are still to be followed.
         let mut path = vec![(*start, 0)];
         while let Some((place, next)) = path.last_mut() {
             let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {

@@ -1,22 +1,22 @@
-//! One copy: what it must hold, and the check of whether it does.
+//! One copy of an origin: its required values, and their check.
 //!
-//! **Why a check of a copy converges with jobs.** A check reads the copy, then its origin's job, then
-//! the origin itself, then the copy again, all strongly consistent. If the job is as of stamp *s*, the
-//! origin's value is as of *s* or later. The check writes it with the stamp `s+<revision>`: after *s*
-//! and before every later stamp, and only while the copy's mark is the one that was read last. A change
-//! that the check did not see has a later stamp, and its job overwrites what the check wrote. That job
-//! finds the copy, because the copy existed before the check. If the index lags so far that it does not
-//! contain the copy yet, the sampled self-check repairs it.
+//! **Why a check of a copy converges with jobs.** A check reads the copy, its origin's job, the origin,
+//! and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's value is as of
+//! *s* or later. The check writes this value with the stamp `s+<revision>`, which is after *s* and before
+//! every later stamp. It writes only while the copy still has the mark that was read last. A later change
+//! of the origin has a later stamp, and its job overwrites the check's value. This job finds the copy,
+//! because the copy existed before the check. If the index lacks the copy, the sampled self-check repairs
+//! it later.
 //!
-//! A job is written before any copy has its mark. So if a mark was read before the job and is newer than
-//! the job, the mark's own job was lost, and the mark stands for it.
+//! A job is written before any copy has its mark. A mark that was read before an older job proves that the
+//! mark's own job was lost. The mark then replaces this job.
 //!
-//! **Why a copy is never deleted while its origin exists.** A copy is deleted in three steps. First it
-//! gets a unique mark. Then the origin is read. If the origin does not exist, the copy is deleted, on
-//! the condition that it still has exactly that mark. A client that creates a copy after the origin
-//! exists again writes it without the mark, or has done so before the origin was read. This holds only
-//! for a worker's own mark, which it writes before it reads the origin. Over the mark of another worker
-//! it therefore writes a mark of its own, see [`CopyRule::marked_for_deletion`].
+//! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps. It
+//! writes a unique mark to the copy. It reads the origin. If the origin does not exist, it deletes the
+//! copy on the condition that the copy still has the mark. If the origin is created again before the read,
+//! the worker finds it. A copy that a client creates later lacks the mark. A worker knows only of its own
+//! mark that it precedes the read. It therefore replaces the mark of another worker, see
+//! [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -28,7 +28,7 @@ use super::mark::Mark;
 use super::{HOPS_MAX, Origin, value_text};
 use crate::stamp::Stamp;
 
-/// The hops of a mark for deletion. The mark of a value has at least one.
+/// The hops of a mark for deletion. A mark of values has at least one hop.
 const HOPS_OF_DELETION: u32 = 0;
 
 /// The state of an origin that its copies must have.
@@ -36,10 +36,10 @@ const HOPS_OF_DELETION: u32 = 0;
 pub struct OriginState {
     /// The stamp of the state.
     pub stamp: Stamp,
-    /// The number of deployments through which the values came, including this one.
+    /// The number of deployments through which the values have passed, including this one.
     pub hops: u32,
-    /// The values by attribute of the copy; `None` if the origin does not have the attribute. If the
-    /// origin was deleted: its last values.
+    /// The values by attribute of the copy; `None` if the origin lacks the attribute. If the origin
+    /// was deleted, these are its last values.
     pub values: BTreeMap<String, Option<AttributeValue>>,
     /// Whether the origin was deleted.
     pub deleted: bool,
@@ -57,7 +57,8 @@ pub enum Update {
         /// The mark.
         mark: Mark,
     },
-    /// Deletes the copy if it has this mark and its origin has not existed since the mark was written.
+    /// Deletes the copy on the condition that it has this mark. The origin must have been read after
+    /// the mark was written.
     Delete {
         /// The mark for deletion, see [`Update::marking`].
         mark: Mark,
@@ -65,8 +66,8 @@ pub enum Update {
 }
 
 impl Update {
-    /// Returns the write that must precede this one, before the origin is read; `None` if this one may
-    /// be written at once.
+    /// Returns the write that must come before this one and before the read of the origin. Returns
+    /// `None` if this one needs no preceding write.
     #[must_use]
     pub fn marking(&self) -> Option<Self> {
         match self {
@@ -78,42 +79,42 @@ impl Update {
     }
 }
 
-/// The reads of a check of a copy, in this order.
+/// The results of the reads of a check, in the order of the reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'s> {
-    /// The copy.
+    /// The copy, read first.
     pub before: &'s Item,
     /// The state in the job of its origin.
     pub job: Option<&'s OriginState>,
     /// The origin.
     pub origin: Option<&'s Item>,
-    /// The copy again.
+    /// The copy, read last.
     pub copy: &'s Item,
-    /// A unique number, greater than all earlier ones. It distinguishes the marks for deletion of
-    /// different workers.
+    /// A unique number, greater than all earlier ones. It makes the marks for deletion of different
+    /// workers different.
     pub nonce: u64,
-    /// The number of deployments through which the copy's values came, according to the record that
-    /// asked for the check; `None` if no record did.
+    /// The number of deployments through which the copy's values have passed, according to the
+    /// record that asked for the check. `None` if no record asked for it.
     pub arrival: Option<u32>,
 }
 
 /// The result of a check of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// The copy is correct.
+    /// The copy holds the right values, or needs none.
     InOrder,
-    /// The copy is newer than what was read of its origin: check it again.
+    /// The copy is newer than the origin's state that was read: check it again.
     Again,
-    /// Write this while the copy still has the mark that was read.
+    /// Write this update on the condition that the copy still has the mark that was read.
     Write(Update),
-    /// Write this on the same condition, then check the copy again.
+    /// Write this mark on the same condition, then check the copy again.
     Mark(Update),
-    /// The copy is wrong but must not be written, for this reason.
+    /// The copy is wrong, but must not be written for this reason.
     Refuse(String),
 }
 
 impl CopyRule {
-    /// Returns the origin of a copy, if it has one.
+    /// Returns the origin of a copy; `None` if it has none.
     #[must_use]
     pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
         let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;
@@ -127,18 +128,18 @@ impl CopyRule {
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Returns whether a copy that became `new` must be checked. It must be if it is not known to be
-    /// written from its origin, if another writer changed what was copied, or if its place in the index
-    /// changed, because a running job may have passed that place already.
+    /// Returns whether a copy that became `new` must be checked. There are three reasons: it may lack its
+    /// origin's values, another writer changed copied values, or its place in the index changed. A running
+    /// job may have passed the new place already.
     ///
-    /// A write by Weir keeps the origin and raises the mark. A mark that was lowered, or that came with
-    /// another origin, means that a client wrote back a whole item that it had read before. This counts
-    /// even if the values are equal, because a deletion may wait for the mark.
+    /// A write by Weir keeps the origin and raises the mark. If a mark was lowered or came with another
+    /// origin, a client wrote back a whole item that it had read earlier. Such a copy is checked even if
+    /// the values are equal, because a deletion may depend on the mark.
     ///
-    /// No loop results. A job writes only over an older mark. A check increments the revision. A check
-    /// that marks a copy for deletion uses a nonce, which is greater than any incremented revision. Only
-    /// if two checks mark the same copy at the same time may the later one have the lower nonce. The
-    /// check that follows deletes the copy, or finds its origin and writes a greater mark.
+    /// Checks do not cause each other forever. A job writes only over an older mark, and a check
+    /// increments the revision. A check that marks a copy for deletion uses a nonce that is greater than
+    /// every incremented revision. Only if two checks mark the same copy at the same time may the later
+    /// mark be lower. The next check then deletes the copy, or finds the origin and writes a greater mark.
     pub(super) fn wants_look(&self, old: Option<&Item>, new: &Item) -> bool {
         let name = super::mark_attribute(&self.name);
         let (Some(mark), Some(origin)) = (text_of(new, &name), new.get(&self.index_key)) else {
@@ -160,8 +161,8 @@ impl CopyRule {
 }
 
 impl CopyRule {
-    /// Returns the mark of a copy that another worker marked for the same deletion as `mark`; `None` for
-    /// a copy of another origin or with any other mark.
+    /// Returns the copy's mark if another worker marked the copy for the same deletion as `mark`.
+    /// Returns `None` for a copy of another origin or with any other mark.
     #[must_use]
     pub fn marked_for_deletion(&self, copy: &Item, mark: &Mark) -> Option<Mark> {
         let text = text_of(copy, &super::mark_attribute(&self.name))?;
@@ -170,11 +171,11 @@ impl CopyRule {
             && seen.origin == mark.origin
             && seen.stamp.base() == mark.stamp.base()
             && seen.hops == HOPS_OF_DELETION;
-        // The write condition compares texts, so a mark in another format cannot be matched.
+        // The write condition compares texts, so it cannot match a mark in another format.
         (is_of_it && seen.text() == text).then_some(seen)
     }
 
-    /// Returns the attributes besides the primary key that determine the place of a copy in the index.
+    /// Returns the attributes that, besides the primary key, determine the place of a copy in the index.
     pub(super) fn place_attributes(&self) -> impl Iterator<Item = &String> {
         iter::once(&self.index_key).chain(&self.index_sort)
     }
@@ -184,8 +185,8 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
     item.get(attribute).and_then(AttributeValue::as_str)
 }
 
-/// Returns what a job must write to each copy. Copies that outlive their origin get its last values, so
-/// they have the same final state, however late the changes before the deletion come.
+/// Returns the update that a job must write to each copy. Copies that outlive their origin get its last
+/// values. Their final state is therefore the same, however late the changes before the deletion come.
 ///
 /// For `nonce` see [`Sight::nonce`].
 #[must_use]
@@ -221,7 +222,7 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     let key = value_text(key);
     let seen = mark_of(rule, copy, &key);
     let base = seen.as_ref().map_or_else(Stamp::lowest, |mark| mark.stamp.base());
-    // The job was read after this mark. If it is older than the mark, the mark's own job was lost.
+    // The job was read after this mark. If the job is older than the mark, the job of the mark was lost.
     let lost = mark_of(rule, before, &key).map(|mark| mark.stamp.base());
     let job = job.filter(|job| lost.as_ref().is_none_or(|lost| *lost <= job.stamp));
     let known = job.map(|job| job.stamp.clone()).or(lost).unwrap_or_else(Stamp::lowest);
@@ -230,7 +231,7 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     }
     let values = match origin {
         Some(origin) => rule.values_of(origin),
-        // An origin that has never existed may still come. For a deleted one, the rule decides.
+        // If the origin has never existed, it may still be created. If it was deleted, the rule decides.
         None => match (job.filter(|job| job.deleted), rule.on_delete) {
             (None, _) => return Look::InOrder,
             (Some(job), OnDelete::Keep) => job.values.clone(),
@@ -259,8 +260,8 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     Look::Write(Update::Set { values, mark })
 }
 
-/// Returns the number of deployments through which the values of an origin came. If the job holds
-/// exactly these values, its count applies. Otherwise any mark of the origin may have brought them.
+/// Returns the number of deployments through which the values of an origin have passed. If the job holds
+/// exactly these values, its number applies. If not, any mark of the origin may belong to these values.
 fn hops_of_origin(
     rule: &CopyRule,
     job: Option<&OriginState>,
@@ -273,16 +274,16 @@ fn hops_of_origin(
     }
 }
 
-/// Returns the number of deployments through which the copy's values came. If no record gives the
-/// number, only a mark at which a loop was stopped counts, so that a self-check does not restart that
-/// loop. Other marks do not count then: two deployments that write to the same items would increment
-/// each other's.
+/// Returns the number of deployments through which the copy's values have passed. Without a record
+/// that gives the number, a mark counts only if a loop was stopped there, so that a self-check does
+/// not restart the loop. Other marks do not count in this case: two deployments that write to the
+/// same items would increment each other's numbers.
 fn hops_of_arrival(rule: &CopyRule, copy: &Item, arrival: Option<u32>) -> u32 {
     let there = || super::hops_of(&rule.siblings, None, Some(copy));
     arrival.or_else(|| Some(there()).filter(|hops| *hops > HOPS_MAX)).unwrap_or(1)
 }
 
-/// Returns the mark of a copy, if it is a mark of this origin.
+/// Returns the mark of a copy; `None` if it is not a mark of this origin.
 fn mark_of(rule: &CopyRule, copy: &Item, origin: &str) -> Option<Mark> {
     let mark = Mark::parse(text_of(copy, &super::mark_attribute(&rule.name))?)?;
     (mark.origin == origin).then_some(mark)
@@ -339,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Returns the result of a check that read the same copy both times, as text.
+    /// Returns the result of a check as text. The check reads the same copy both times.
     fn look_at(
         rule: &CopyRule,
         job: Option<&OriginState>,
@@ -356,7 +357,7 @@ mod tests {
         let base = |sequence| stamp(sequence).as_str().to_owned();
         let zeros = "0".repeat(19);
         for (job, origin, copy, expected) in [
-            // A new copy.
+            // A new copy without values.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
@@ -364,14 +365,14 @@ mod tests {
                 format!("new {}+{zeros}0", base(5)),
             ),
             (None, Some(&origin), copy(None, None), format!("new /{}+{zeros}0", "0".repeat(40))),
-            // Already written from its origin.
+            // The copy was already written from its origin.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
                 copy(Some("new"), Some(stamp(5))),
                 "in order".to_owned(),
             ),
-            // Changed by another writer, once and again.
+            // Another writer changed the copy, once and again.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
@@ -384,14 +385,14 @@ mod tests {
                 copy(Some("x"), Some(stamp(5).reconciled(1))),
                 format!("new {}+{zeros}2", base(5)),
             ),
-            // The job that wrote the mark was lost, or a late record replaced it.
+            // The job that wrote the mark was lost, or a late record replaced the job.
             (
                 Some(state(5, Some("old"))),
                 Some(&origin),
                 copy(Some("x"), Some(stamp(6))),
                 format!("new {}+{zeros}1", base(6)),
             ),
-            // The origin does not exist yet, or no longer.
+            // The origin does not exist yet, or no longer exists.
             (None, None, copy(None, None), "in order".to_owned()),
             (
                 Some(state(5, None)),
@@ -423,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_check_refuses_a_value_of_a_loop() {
-        // The job does not have the origin's current values.
+        // The job has older values than the origin.
         let (keep, job) = (rule("keep"), state(5, Some("old")));
         let origin = |hops| {
             let mark = Mark { origin: r#"{"S":"0"}"#.to_owned(), stamp: stamp(2), hops };
@@ -437,7 +438,7 @@ mod tests {
         // A correct copy needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");
-        // A job with these values proves that the mark did not bring them.
+        // The job has these values, so they did not come with the mark.
         let job = state(5, Some("new"));
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None)), written);
     }
@@ -467,7 +468,7 @@ mod tests {
             }
         };
         for (hops, arrival, expected) in [
-            // The record gives the number, so older marks do not count.
+            // The record gives the number, so the marks on the copy do not count.
             (5, Some(1), Some(1)),
             (1, Some(4), Some(4)),
             (1, Some(5), Some(5)),
@@ -488,16 +489,16 @@ mod tests {
             let copy = copy(Some("x"), mark);
             assert_eq!(look_at(&cascade, Some(&gone), None, &copy), format!("mark {own}"));
         }
-        // The mark of a value is never a mark for deletion, whatever its stamp.
+        // A mark of values never counts as a mark for deletion, whatever its stamp.
         let valued = copy(Some("x"), Some(own.clone()));
         assert_eq!(look_at(&cascade, Some(&gone), None, &valued), format!("mark {own}"));
         let mark = Mark { origin: r#"{"S":"1"}"#.to_owned(), stamp: own, hops: HOPS_OF_DELETION };
         let marked = valued.with("_from_r", mark.text());
         assert_eq!(look_at(&cascade, Some(&gone), None, &marked), "delete");
-        // The origin exists again.
+        // The origin was created again.
         let origin = Item::new().with("id", "1").with("name", "x");
         assert_eq!(look_at(&cascade, Some(&gone), Some(&origin), &marked), "in order");
-        // Nothing is known of the origin, or only a state older than the copy.
+        // The origin is unknown, or only a state is known that is older than the copy.
         assert_eq!(look_at(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
         assert_eq!(look_at(&cascade, Some(&gone), None, &newer), "in order");
@@ -530,7 +531,7 @@ mod tests {
             assert_eq!(found.is_some(), expected, "{copy:?}");
             let Some(seen) = found else { continue };
             assert_eq!(copy.get("_from_r"), Some(&AttributeValue::S(seen.text())));
-            // My mark is one of the same deletion, and greater than both.
+            // The worker's new mark belongs to the same deletion and is greater than both marks.
             for nonce in [1, 20] {
                 let mine = own.above([&seen].into_iter(), nonce);
                 assert!(mine.text() > seen.text() && mine.text() > own.text(), "{mine:?}");
@@ -561,22 +562,22 @@ mod tests {
             (Some(&marked), &other, false),
             (None, &marked, true),
             (Some(&marked), &newer, false),
-            // A client wrote the whole item back as it had read it before.
+            // A client wrote back the whole item as it had read it earlier.
             (Some(&newer), &marked, true),
             (Some(&elsewhere), &marked, true),
-            // The client overwrote the mark for deletion, so the copy must not count as deleted.
+            // The client overwrote the mark for deletion, so the copy must be checked again.
             (Some(&deleting), &marked, true),
             (Some(&marked), &deleting, false),
             (Some(&deleting), &deleting_with_other, false),
-            // A text that is not a mark sorts after a mark, and a client overwrites it with a mark.
+            // A text that is not a mark sorts after a mark. A client replaces the text by a mark.
             (Some(&broken), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);
         }
     }
 
-    /// Goal: a job that pages in the order of the sort key may have passed the new place of a copy
-    /// already.
+    /// Goal: a copy is checked if its place in the index changes. A job that pages in the order of
+    /// the sort key may have passed the new place already.
     #[test]
     fn a_copy_at_another_place_of_the_index_needs_a_check() {
         let place = ["day", "at"].map(str::to_owned).to_vec();

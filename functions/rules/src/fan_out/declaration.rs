@@ -1,6 +1,6 @@
 //! The declaration of copy rules in YAML, parsed with the position of every error.
 //!
-//! Errors between rules are found in `check`. Only plain YAML is accepted: no aliases, no tags.
+//! `check` finds errors between rules. Only plain YAML is accepted: no aliases, no tags.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,8 @@ use saphyr_parser::{Event, Parser, Span};
 use super::check::check;
 use crate::marks::is_reserved;
 
-/// The maximum size of a declaration in bytes. All environment variables together have 4 KB.
+/// The maximum size of a declaration in bytes. On Lambda, all environment variables together have 4
+/// KB.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// The maximum nesting of lists and mappings. Rules use three levels.
 const DEPTH_MAX: usize = 8;
@@ -44,19 +45,21 @@ pub struct CopyRule {
     pub index: String,
     /// The attribute of a copy that holds its origin's key. It is the partition key of the index.
     pub index_key: String,
-    /// The sort key of the index, of any number of attributes. It is not declared, but read from the
-    /// description of the table. Jobs page through the copies in its order.
+    /// The sort key of the index: any number of attributes. The declaration does not have it; it
+    /// comes from the description of the table. Jobs page through the copies in its order.
     pub index_sort: Vec<String>,
-    /// The copied attributes: the attribute of the origin by that of the copy.
+    /// The copied attributes. The keys are attributes of the copy, and the values are attributes of
+    /// the origin.
     pub attributes: BTreeMap<String, String>,
     /// What happens when the origin is deleted.
     pub on_delete: OnDelete,
-    /// The other rules that write to the origins, by name, and whether each writes an attribute that
-    /// this rule copies. All other marks on origins come from other deployments.
+    /// The other rules that write to the origins, by name. The value is true if the rule writes an
+    /// attribute that this rule copies. A mark of any other rule on an origin comes from another
+    /// deployment.
     pub writers: BTreeMap<String, bool>,
-    /// The rules that write to the copies, including this one, by name, and whether each writes the
-    /// attribute that holds the key of a copy's origin. All other marks on copies come from other
-    /// deployments.
+    /// The rules that write to the copies, by name, including this one. The value is true if the
+    /// rule writes the attribute with the key of a copy's origin. A mark of any other rule on a
+    /// copy comes from another deployment.
     pub siblings: BTreeMap<String, bool>,
 }
 
@@ -128,7 +131,7 @@ fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
     Ok(rules)
 }
 
-/// Parses rules and checks them together, as a function does when it starts.
+/// Parses rules and checks them together. A function does this when it starts.
 ///
 /// # Errors
 /// The first error.
@@ -144,7 +147,7 @@ pub fn parse_and_check(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
     Err(DeclarationError { line, column, source_line, message: problem.text })
 }
 
-/// A list or mapping that is still open.
+/// A list or mapping that is not complete yet.
 enum Open {
     List((usize, usize), Vec<Node>),
     Map((usize, usize), Vec<(Node, Node)>, Option<Node>),
@@ -334,7 +337,7 @@ fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
             ));
         }
         if is_reserved(&from) {
-            // Every write raises a mark, so a copy of a mark would be written forever.
+            // A rule that copies a mark would never end, because every write raises a mark.
             return Err((
                 at.at,
                 format!("`{from}` is reserved for a mark of Weir and cannot be copied"),

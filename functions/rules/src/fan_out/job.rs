@@ -1,6 +1,6 @@
 //! Jobs: the latest known state of an origin, and the progress of its copies.
 //!
-//! This module converts a job from and to its item. The work on jobs is done elsewhere.
+//! This module converts a job from and to its item. The processor works on the jobs.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
 const REFUSED: &str = "refused";
 
-/// The time in seconds for which the job of a deleted origin is kept after its last copy was visited:
-/// longer than any record of the origin or of a copy can still arrive. A stream keeps records for a day,
-/// and discarded batches are redriven within days. A total without slots is kept as long.
+/// The time in seconds for which the job of a deleted origin is kept after its last copy was visited. It
+/// is longer than the delay of any record of the origin or of a copy: a stream keeps records for a day,
+/// and discarded batches are redriven within days. A total without slots is kept for the same time.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
 /// The number of bytes by which a job may grow while it is in progress. The cursor has a primary key and
-/// an index key, each with 2 KB and 1 KB for the values of partition and sort key and up to 255 bytes
-/// for each name. Numbers may get more digits.
+/// an index key. Each has up to 2 KB and 1 KB for its values, and 255 bytes for each name. Numbers may
+/// get more digits.
 const GROWTH_BYTES_MAX: usize = 8 * 1024;
 
-/// The reason why an item of the jobs table cannot be parsed: something else wrote it.
+/// An item of the jobs table that cannot be parsed, because another program wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged job `{key}`: {what}; delete it, and touch the origin to write its copies again")]
 pub struct DamagedJob {
@@ -45,7 +45,8 @@ pub struct DamagedJob {
 pub struct Job {
     /// The state that the copies must have.
     pub state: OriginState,
-    /// The copy after which the next page of the index begins; `None` to begin with the first one.
+    /// The copy after which the next page of the index begins; `None` if the next page is the first
+    /// one.
     pub cursor: Option<Item>,
     /// Whether every copy was visited.
     pub done: bool,
@@ -54,21 +55,21 @@ pub struct Job {
     /// The number of copies that could not be written so far, because DynamoDB rejects the resulting
     /// item.
     pub refused: u64,
-    /// How often the job was written. The next write is conditional on it.
+    /// The number of writes of the job. The next write is conditional on it.
     pub revision: u64,
 }
 
 impl Job {
-    /// Returns the job that begins with a new state of an origin and replaces the previous job.
+    /// Returns a new job for a new state of an origin. It replaces the previous job.
     #[must_use]
     pub fn begin(state: OriginState, before: Option<&Self>) -> Self {
         let revision = before.map_or(0, |job| job.revision) + 1;
         Self { state, cursor: None, done: false, copies: 0, refused: 0, revision }
     }
 
-    /// Checks that the jobs table can store the state of an origin until the job ends. The values are
-    /// members of a map there, one level deeper than in the origin, and share the item with the job's
-    /// attributes.
+    /// Checks that the jobs table can store the state of an origin until the job ends. In the job's
+    /// item, the values are members of a map: one level deeper than in the origin, and together with
+    /// the job's own attributes.
     ///
     /// # Errors
     /// The reason why the job cannot be stored.
@@ -94,9 +95,9 @@ impl Job {
         }
     }
 
-    /// Returns the time at which TTL deletes the job and its values, in seconds since 1970. The job of
-    /// an origin that exists is kept, because it contains nothing that the origin does not contain. So
-    /// is a job in progress.
+    /// Returns the time at which TTL deletes the job and its values, in seconds since 1970. Returns
+    /// `None` for a job in progress. It also does so for the job of an existing origin, because that
+    /// job has no data that the origin lacks.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         let gone_at = self.state.gone_at.filter(|_| self.done && self.state.deleted)?;
@@ -138,7 +139,7 @@ impl Job {
     /// Parses the item of [`Job::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item; a person must look at it.
+    /// Another program wrote the item; the operator must examine it.
     pub fn from_item(item: &Item) -> Result<Self, DamagedJob> {
         let damaged = |what: &str| {
             let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
@@ -168,13 +169,14 @@ impl Job {
                 hops: hops.ok_or_else(|| damaged(HOPS))?,
                 values,
                 deleted: flag(DELETED)?,
-                // Jobs of earlier releases lack it. They do not expire until they are written again.
+                // Jobs of earlier releases lack this attribute. They expire only after they are
+                // written again.
                 gone_at: number(GONE_AT),
             },
             cursor: cursor.transpose()?.map(|cursor| Item(cursor.clone())),
             done: flag(JOB_DONE)?,
             copies: number(COPIES).ok_or_else(|| damaged(COPIES))?,
-            // Jobs of earlier releases lack it.
+            // Jobs of earlier releases lack this attribute.
             refused: number(REFUSED).unwrap_or(0),
             revision: number(JOB_REVISION).ok_or_else(|| damaged(JOB_REVISION))?,
         })
@@ -186,7 +188,8 @@ mod tests {
     use super::*;
     use crate::stamp::Stamp;
 
-    /// Goal: the largest accepted job stays within an item's size with the largest cursor and numbers.
+    /// Goal: the largest accepted job fits into an item together with the largest cursor and the
+    /// largest numbers.
     #[test]
     fn a_job_has_room_for_its_cursor() {
         let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a"}"#.to_owned() };

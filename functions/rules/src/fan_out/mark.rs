@@ -1,7 +1,7 @@
 //! Marks: the attribute of a copy that names the source of its values.
 //!
-//! A mark is one string, so that one condition of a write compares it. Marks of one origin sort by
-//! stamp. Marks of different origins are never compared.
+//! A mark is one string, so that a write can compare it in one condition. Marks of one origin sort
+//! by stamp. Marks of different origins are never compared.
 
 use crate::stamp::Stamp;
 
@@ -15,8 +15,8 @@ pub struct Mark {
     pub origin: String,
     /// The stamp of the values.
     pub stamp: Stamp,
-    /// How often the values came from rules that the writer of the mark did not know, counting the first
-    /// origin as one. Earlier releases counted the copies, which are as many or more.
+    /// The number of deployments through which the values have passed, including the first one.
+    /// Earlier releases counted copies instead, which gives the same number or a higher one.
     pub hops: u32,
 }
 
@@ -27,22 +27,22 @@ pub fn mark_attribute(rule: &str) -> String {
 }
 
 impl Mark {
-    /// Returns the common prefix of all marks of an origin. No mark of another origin has it, because
-    /// the origin's text is JSON, which ends before the `@`.
+    /// Returns the common prefix of all marks of an origin. The prefix is unique, because the
+    /// origin's text is JSON, whose end before the `@` is unambiguous.
     #[must_use]
     pub fn prefix(origin: &str) -> String {
         format!("{origin}@")
     }
 
     /// Returns the text of the mark. The space before the hops sorts before the `+` of a stamp, so a
-    /// longer stamp is a later mark.
+    /// mark with a reconciler's stamp sorts after the one with the plain stamp.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
     }
 
-    /// Returns whether the change of an origin's mark from `old` to `new` is a write by Weir: `new` is
-    /// later, or it is the first mark of this origin.
+    /// Returns whether Weir wrote the change of an origin's mark from `old` to `new`: `new` is later
+    /// than `old`, or it is the first mark of this origin.
     #[must_use]
     pub fn is_raised(origin: &str, old: Option<&str>, new: &str) -> bool {
         // The origin's text ends before the `@`, see [`Mark::prefix`].
@@ -51,8 +51,8 @@ impl Mark {
         old.filter(is_of_origin).is_none_or(|old| old < new)
     }
 
-    /// Returns a mark of the same deletion that is greater than this one and all `others`. `nonce` is a
-    /// unique number.
+    /// Returns a mark for the same deletion that is greater than this one and all `others`. `nonce` is
+    /// a unique number.
     #[must_use]
     pub fn above<'m>(&self, others: impl Iterator<Item = &'m Self>, nonce: u64) -> Self {
         let others = others.map(|mark| mark.stamp.revision()).max().unwrap_or(0);

@@ -1,18 +1,17 @@
 //! Fan-out: when declared attributes of an origin change, all its copies follow.
 //!
-//! A record of an origin states what its copies must hold, as of its stamp. The latest state of an
-//! origin is its **job**, which workers process page by page. A record of a copy may ask for a check of
-//! that copy: the copy is new, it moved to another origin or another place in the index, or another
-//! writer changed what was copied. Tables are not read or written here.
+//! A record of an origin gives the values that the copies must have, as of the record's stamp. The latest
+//! state of an origin is its **job**, which workers process page by page. A record of a copy may require
+//! a check of this copy: the copy is new, it moved to another origin or another place in the index, or
+//! another writer changed copied values. The processor reads and writes the tables.
 //!
-//! **Why it terminates.** A copy is written only if that changes it, and then its mark changes too. A
-//! record with a changed mark asks for no check. Rules that feed each other are refused at the start
-//! ([`check`]). So every chain of known rules ends, however long it is and however many items of one
-//! table copy from each other. Rules of other deployments are unknown. Therefore each mark counts how
-//! often its value came from rules that the writer of the mark did not know, and a value stops after
-//! [`HOPS_MAX`]. Each round of a loop counts at least one. A value reaches a copy from its origin, but
-//! also from a writer that sets the origin or overwrites copied attributes. So a check also counts the
-//! marks that came with its record.
+//! **Why it terminates.** Weir writes a copy only if this changes the copy, and then its mark changes
+//! too. A record with a changed mark requires no check. At the start, [`check`] refuses rules that feed
+//! each other. Every chain of known rules therefore ends, however long it is. Rules of other deployments
+//! are unknown. Each mark therefore counts its hops: how often its value came from a rule that the writer
+//! of the mark does not know. A value with more than [`HOPS_MAX`] hops is not copied. Each round of a
+//! loop adds at least one hop. A value may also reach a copy through a writer that sets the origin or
+//! overwrites copied attributes. A check therefore also counts the marks that came with its record.
 
 mod check;
 mod copy;
@@ -39,8 +38,8 @@ use crate::effect::{Effect, Join};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// The maximum number of times that a value may come from rules of other deployments, inclusive,
-/// counting its first origin as one.
+/// The maximum number of hops of a value, inclusive. The value itself counts as one hop, and each
+/// rule of another deployment that copied it as one more.
 pub const HOPS_MAX: u32 = 5;
 /// The attribute of a job that counts its writes. The next write is conditional on it.
 pub const JOB_REVISION: &str = "revision";
@@ -58,7 +57,7 @@ pub struct FanOut {
     pub jobs_table: String,
 }
 
-/// An origin for one rule.
+/// An origin of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The rule's name.
@@ -67,7 +66,7 @@ pub struct Origin {
     pub key: String,
 }
 
-/// A copy for one rule.
+/// A copy of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Copy {
     /// The rule's name.
@@ -89,18 +88,18 @@ impl Join for Latest {
     }
 }
 
-/// The revision of a job that has to continue.
+/// The revision of a job that must continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision(pub u64);
 
-/// The largest number of deployments, including this one, through which the values of a copy to check
-/// came.
+/// The largest number of deployments, including this one, through which the values of a copy have
+/// passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival(pub u32);
 
 impl Join for Arrival {
     fn join(&mut self, other: Self) {
-        // The higher number is kept, so that another write does not hide that of a loop.
+        // The higher number is kept, because another write must not hide the write of a loop.
         self.0 = self.0.max(other.0);
     }
 }
@@ -118,8 +117,8 @@ impl Origin {
         format!("{}#{}", self.rule, self.key)
     }
 
-    /// Returns whether the key of the origin's job fits the jobs table. A key is longer as text than as
-    /// a value, and DynamoDB rejects a whole request that contains a key that is too long.
+    /// Returns whether the key of the origin's job fits the jobs table. The text of a key is longer
+    /// than its value. DynamoDB rejects a whole request that contains a key that is too long.
     #[must_use]
     pub fn fits(&self) -> bool {
         self.job_key().len() <= PARTITION_KEY_BYTES_MAX
@@ -192,12 +191,12 @@ impl FanOut {
             return Err(Refusal(format!("rule `{}`: {}", rule.name, loop_of(hops))));
         }
         let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
-        // Some senders write an absent time as 0.
+        // Some senders write 0 for an absent time.
         let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
         let gone_at = seconds.filter(|_| deleted);
         let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted, gone_at };
-        // Only copies that outlive their origin need its last values. For the others the values may be
-        // left out.
+        // Only copies that outlive their origin need its last values. In the other cases, values that
+        // are too large are left out.
         if deleted && rule.on_delete != OnDelete::Keep && Job::check(&state, &origin).is_err() {
             state.values = BTreeMap::new();
         }
@@ -221,9 +220,9 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        // A mark counts if attributes that this rule reads or writes changed with it. A client that puts
-        // a whole item, with the marks that it read from another one, starts at one, because no function
-        // creates copies.
+        // A mark counts only if attributes that this rule reads or writes changed with it. A new copy
+        // counts as one hop even if it has marks: functions never create copies, so a client has put a
+        // whole item with the marks of another one.
         let written = |old: &&Item| {
             let mut names = rule.attributes.keys().chain([&rule.index_key]);
             names.any(|name| old.get(name) != image.get(name))
@@ -233,7 +232,7 @@ impl FanOut {
         Ok(Some(Effect::Look { copy, arrival: Arrival(arrival) }))
     }
 
-    /// Returns the effects of all rules for a record, and the first refusal.
+    /// Returns the effects of all rules for a record, and the first refusal, if any.
     fn say(&self, record: &LambdaRecord) -> (Vec<Effect>, Option<Refusal>) {
         let stream = match stream_of(&record.event_source_arn) {
             Ok(stream) => stream,
@@ -258,8 +257,9 @@ impl FanOut {
         (effects, refused)
     }
 
-    /// Returns whether a record is only this rule's own write of a copy, where the mark of its origin
-    /// changed. Such a record has no effect. A job of a million copies leaves a million such records.
+    /// Returns whether a record is only a write by the rule itself, which changed a copy's mark for
+    /// the same origin. Such a record has no effect and is not decoded. A job of a million copies
+    /// leaves a million such records.
     fn is_own_write(&self, record: &RecordView<'_>) -> bool {
         let Ok(stream) = stream_of(&record.event_source_arn) else { return false };
         let table = &stream.table.table;
@@ -280,8 +280,8 @@ impl FanOut {
     }
 }
 
-/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Then it
-/// needs no check, see [`CopyRule::wants_look`].
+/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Such a
+/// copy needs no check, see [`CopyRule::wants_look`].
 fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
     let name = mark_attribute(&rule.name);
     let Some(ValueView::S(mark)) = new.get(&name) else { return false };
@@ -303,7 +303,7 @@ fn no_images(view_type: &str) -> Refusal {
     Refusal(format!("the stream's view type is {view_type}, fan-out needs NEW_AND_OLD_IMAGES"))
 }
 
-/// Returns the message about a value that came from too many deployments.
+/// Returns the message about a value that passed through too many deployments.
 #[must_use]
 pub fn loop_of(hops: u32) -> String {
     format!(
@@ -311,11 +311,10 @@ pub fn loop_of(hops: u32) -> String {
     )
 }
 
-/// Returns how often the values of an item came from rules of other deployments, according to the marks
-/// that changed with them. The mark of an unknown rule counts one more than its number, because that
-/// rule may have written anything. The mark of a known rule ([`CopyRule::writers`] of an origin,
-/// [`CopyRule::siblings`] of a copy) counts with its number if the rule writes attributes that affect
-/// the copies. Other attributes do not spread further.
+/// Returns the hops of an item's values, according to the marks that changed with them. The mark of an
+/// unknown rule adds one hop, because this rule may have written anything. The mark of a known rule
+/// ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts with its own number.
+/// It does not count if the rule only writes attributes that no copy gets.
 fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks
@@ -327,7 +326,7 @@ fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item
                 Some(feeds) => feeds.then_some(hops),
             }
         });
-    // Marks for deletion have no hops.
+    // A mark for deletion has no hops.
     hops.max().unwrap_or(0).max(1)
 }
 
@@ -378,8 +377,8 @@ mod tests {
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/fan-out.txt"));
     }
 
-    /// Returns what rules with these settings decide about a record of an origin with this key: the
-    /// number of effects with values and without, and the reason of the refusal.
+    /// Returns the decisions about a record of an origin with this key: the number of effects with
+    /// values and without values, and the reason of the refusal.
     fn said(
         on_delete: &str,
         event: &str,
@@ -421,7 +420,7 @@ mod tests {
             ("keep", "INSERT", "1", text(401_000), (2, 0, "")),
             ("keep", "INSERT", "1", text(409_500), (1, 0, large)),
             ("keep", "REMOVE", "1", text(409_500), (1, 0, large)),
-            // Copies that do not outlive their origin are deleted or cleared all the same.
+            // Copies that do not outlive their origin are deleted or cleared nevertheless.
             ("cascade", "REMOVE", "1", text(409_500), (1, 1, "")),
             ("clear", "REMOVE", "1", nested(32), (1, 1, "")),
             ("clear", "INSERT", "1", text(409_500), (1, 0, large)),
@@ -471,8 +470,8 @@ mod tests {
         }
     }
 
-    /// Returns the hops that the rule with this name gives to an item that changed with these marks;
-    /// `None` if it refuses.
+    /// Returns the hops that the rule with this name gives to an item that changed with these marks.
+    /// Returns `None` if the rule refuses the item.
     fn hops_said(yaml: &str, rule: &str, marks: &[(&str, u32)]) -> Option<u32> {
         let rules = parse_and_check(yaml).unwrap();
         let rule = rules.iter().find(|found| found.name == rule).unwrap();
@@ -499,8 +498,8 @@ mod tests {
         }
     }
 
-    /// Goal: rules without a loop write, however long their chain is. Values of other deployments count,
-    /// through any number of known rules.
+    /// Goal: rules without a loop write, however long their chain is. A value of another deployment
+    /// counts, however many known rules it passes through.
     #[test]
     fn only_values_of_other_deployments_count_as_hops() {
         let rule = |name: &str, from: &str, to: &str, attributes: &str| {
@@ -508,7 +507,7 @@ mod tests {
                 "- {{name: {name}, from: {from}, to: {to}, index: i, key: {{boss: id}}, attributes: {{{attributes}}}, on-delete: keep}}\n"
             )
         };
-        // The manager of a manager, in one table.
+        // A rule for the manager of a manager, in one table.
         let chain = rule("bosses", "staff", "staff", "bossName: name, bossOfBoss: bossName");
         let names = rule("names", "staff", "staff", "bossName: name");
         let straight = (1..8)
@@ -520,8 +519,8 @@ mod tests {
             (&names, "names", vec![("names", 9)], Some(1)),
             (&straight, "r7", vec![("r6", 1)], Some(1)),
             (&straight, "r7", vec![("r6", 5)], Some(5)),
-            // A rule with this name is known, but it writes to another table. Another deployment has one
-            // too.
+            // A rule with this name is known, but writes to another table. Another deployment has a rule
+            // of the same name.
             (&straight, "r7", vec![("r5", 1)], Some(2)),
             (&straight, "r7", vec![("r6", 3), ("other", 3)], Some(4)),
             (&straight, "r7", vec![("other", 4)], Some(5)),

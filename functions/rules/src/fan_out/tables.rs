@@ -1,6 +1,6 @@
 //! The check of a rule's tables and indexes against its declaration.
 //!
-//! The caller describes the tables; nothing is requested here.
+//! The caller reads the descriptions of the tables.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +25,15 @@ pub struct TableShape {
 }
 
 impl TableShape {
-    /// Returns the sort key of an index, of any number of attributes; empty if it has none.
+    /// Returns the attributes of an index's sort key; empty if it has none.
     #[must_use]
     pub fn sort_key_of(&self, index: &str) -> &[String] {
         self.indexes.get(index).and_then(|keys| keys.get(1..)).unwrap_or_default()
     }
 }
 
-/// Checks that the tables of a rule are as declared. Returns requirements that copies must meet to be
-/// found and written.
+/// Checks that the tables of a rule match its declaration. Returns the requirements that a copy must
+/// meet to be found and written.
 ///
 /// # Errors
 /// The first mismatch.
@@ -86,8 +86,8 @@ pub fn check_tables(
     Ok(advice(rule, target, sort))
 }
 
-/// Checks that the index stores the key of the origin in a copy with the type that the origin has.
-/// Otherwise no copy is found.
+/// Checks that a copy's attribute with the origin's key has the same type as the key of the origin.
+/// With different types, no copy would be found.
 fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
     let CopyRule { origin_key, index_key, index, .. } = rule;
     let types = origin.types.get(origin_key).zip(target.types.get(index_key));
@@ -129,7 +129,7 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the requirements that copies must meet to be found and written.
+/// Returns the requirements that a copy must meet to be found and written.
 fn advice(rule: &CopyRule, target: &TableShape, sort: &[String]) -> Vec<String> {
     let sort = sort.iter().filter(|name| !target.keys.contains(name)).map(|name| {
         format!(

@@ -1,4 +1,4 @@
-//! Arithmetic as in jq, as far as it loses no digits.
+//! Arithmetic as in jq. Operations that would lose digits are refused.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub(super) fn too_many_digits(number: &Num) -> Stop {
     ))
 }
 
-/// Returns the floating-point value for computing.
+/// Returns the floating-point value for a computation; refused if it would lose digits.
 pub(super) fn float(number: &Num) -> Flow<f64> {
     number.exact().ok_or_else(|| too_many_digits(number))
 }
 
-/// Returns a computed number; refused if it is so large that digits may have been lost.
+/// Returns a computed number. It is refused if it is so large that digits may have been lost.
 pub(super) fn computed(value: f64) -> Flow<Val> {
     if value.is_finite() && value.abs() > EXACT_MAX {
         return Err(Stop::Refused(format!(
@@ -105,8 +105,8 @@ fn multiply(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
             if times.is_nan() || times < 0.0 {
                 return Ok(Val::Null);
             }
-            // The check precedes the multiplication: a product beyond the maximum length of a text is
-            // refused.
+            // The length is checked before the multiplication, so that no text beyond the maximum is
+            // created.
             #[expect(clippy::cast_possible_truncation, reason = "saturates, which is refused")]
             let times = if times < 1.0 { usize::from(times >= 1.0) } else { times as usize };
             machine.text_of(text.len().saturating_mul(times))?;
@@ -178,7 +178,7 @@ fn modulo(left: &Val, right: &Val) -> Flow<Val> {
             json::write(right)
         )));
     }
-    // jq truncates both to integers. The result has the sign of the dividend.
+    // jq truncates both operands to integers. The result has the sign of the dividend.
     let (dividend, divisor) = (dividend.trunc(), divisor.trunc().abs());
     if divisor == 0.0 {
         return Err(not_possible(left, right, "divided (remainder) because the divisor is zero"));

@@ -18,7 +18,7 @@ pub(super) fn members_of(value: &Val) -> Flow<Vec<Val>> {
     }
 }
 
-/// Returns the arrays that `combinations` combines; empty for an empty value.
+/// Returns the arrays that `combinations` combines. For an empty value there are none.
 pub(super) fn combined(value: &Val) -> Flow<Vec<Val>> {
     match value {
         Val::Arr(array) => Ok(array.members().to_vec()),
@@ -100,8 +100,8 @@ pub(super) fn ordered(
     }
 }
 
-/// Sorts by keys. Equal keys keep their order. NaN prevents a total order, so this is a merge sort,
-/// which does not need one.
+/// Sorts by keys. Equal keys keep their order. NaN has no place in a total order, so this merge
+/// sort does not require one.
 fn sort(keyed: &mut Vec<(Val, Val)>) {
     let mut rest = std::mem::take(keyed);
     if rest.len() < 2 {

@@ -167,7 +167,7 @@ builtins! {
     WithEntries = "with_entries" 1;
 }
 
-/// Filters of jq that read data outside of the item or have a side effect.
+/// Filters of jq that read other data than the item, or that have a side effect.
 const OUTSIDE: [&str; 15] = [
     "builtins",
     "debug",
@@ -185,7 +185,7 @@ const OUTSIDE: [&str; 15] = [
     "stderr",
     "strflocaltime",
 ];
-/// Other filters of jq that are not available.
+/// Further filters of jq that are not available.
 const ABSENT: [&str; 26] = [
     "acos",
     "ascii",
@@ -214,13 +214,13 @@ const ABSENT: [&str; 26] = [
     "tostream",
     "truncate_stream",
 ];
-/// The similarity from which on another name is proposed.
+/// The minimum similarity of a name that a message proposes.
 const ALIKE: f64 = 0.8;
 
 /// Returns the filter with this name and number of arguments.
 ///
 /// # Errors
-/// Why there is none, and the most similar name.
+/// Why there is no such filter, and the most similar name.
 pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
     if OUTSIDE.contains(&name) {
         return Err(format!(

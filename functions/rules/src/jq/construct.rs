@@ -68,7 +68,8 @@ impl Machine {
         }
     }
 
-    /// Passes on the pairs of values of two terms. The second term is the outer loop, as in jq.
+    /// Passes on each pair of a value of the first term and a value of the second. The second term
+    /// is the outer loop, as in jq.
     pub(super) fn pairs(
         &self,
         left: &Term,
@@ -91,7 +92,7 @@ impl Machine {
         behind: String,
         receive: &mut dyn FnMut(Val) -> Flow,
     ) -> Flow {
-        // The last piece is the outer loop.
+        // As in jq, the last piece is the outer loop.
         let Some((last, before)) = pieces.split_last() else {
             self.text_of(behind.len())?;
             return receive(Val::from(behind));
@@ -168,7 +169,7 @@ impl Machine {
         if gone.is_empty() { Ok(value) } else { paths::delete(self, &value, gone) }
     }
 
-    /// Evaluates `=`, `+=` and the like, with the value of their right side.
+    /// Evaluates `=`, `+=` and similar operators. `right` is the value of their right side.
     fn change(
         &self,
         change: Change,
@@ -197,8 +198,8 @@ impl Machine {
     }
 }
 
-/// Returns the result of a comparison. A comparison of two numbers is refused if jq's rounding changes
-/// its result.
+/// Returns the result of a comparison. The comparison of two numbers is refused if jq's rounding would
+/// change the result.
 fn compared(comparison: Comparison, left: &Val, right: &Val) -> Flow<Val> {
     if let (Val::Num(left), Val::Num(right)) = (left, right)
         && left.compare(right).is_eq()

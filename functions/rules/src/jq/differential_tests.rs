@@ -32,10 +32,10 @@ fn recorded(answer: &str) -> Option<Vec<Val>> {
     (!fails).then(|| answer.lines().map(|line| read(line).unwrap()).collect())
 }
 
-/// Returns whether values are equal, number for number and digit for digit. `-0` equals 0. The text of a
-/// number within a string counts.
+/// Returns whether values are equal, number for number and digit for digit. `-0` equals 0. Numbers
+/// within strings must have equal texts.
 fn is_same(ours: &[Val], jqs: &[Val]) -> bool {
-    // Infinity and NaN are compared as jq and this module write them.
+    // Infinity and NaN are compared in their written form.
     let written = |values: &[Val]| -> Vec<Val> {
         values.iter().map(|value| read(&json::write(value)).unwrap()).collect()
     };
@@ -70,11 +70,12 @@ fn values_and_errors_are_those_of_jq_or_refused() {
             match (ours, recorded(&jq)) {
                 (Err(_), None) => equal += 1,
                 (Ok(ours), Some(jqs)) if is_same(&ours, &jqs) => equal += 1,
-                // Refusals are listed with their reasons.
+                // A refusal must be listed with its reason.
                 (Err(Fault::Refused(reason)), Some(_)) => {
                     refused.insert(format!("{expression}\t{input}"), reason);
                 }
-                // A failure is different: `try` would catch it and yield another value than jq.
+                // A failure is worse than a refusal: `try` catches a failure and would then yield
+                // another value than jq.
                 (Err(Fault::Failed(reason)), Some(_)) => {
                     wrong.push(format!("{expression} of {input} fails: {reason}, jq: {jq}"));
                 }

@@ -1,6 +1,7 @@
-//! Named filters that evaluate their arguments in special ways.
+//! Named filters that do more than evaluate each argument once.
 //!
-//! Filters from one value to one value are in `simple`, `arrays`, `texts`, `patterns` and `times`.
+//! The filters that map one value to one value are in `simple`, `arrays`, `texts`, `patterns` and
+//! `times`.
 
 use std::sync::Arc;
 
@@ -17,12 +18,13 @@ use super::value::{Array, Val};
 /// The maximum number of arrays that `combinations` combines.
 const COMBINED_MAX: usize = 64;
 
-/// A function that collects the children of a value, the last one first, and returns whether to pass on
-/// the value itself.
+/// A function that collects the children of a value, the last one first. It returns whether the value
+/// itself is passed on.
 type Visit<'v> = &'v dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>;
 
 impl Machine {
-    /// Passes the values of a filter to a receiver. Filters that preserve paths are here.
+    /// Evaluates a filter and passes its values to a receiver. The filters that preserve paths are
+    /// here.
     pub(super) fn call(
         &self,
         builtin: Builtin,
@@ -163,7 +165,7 @@ impl Machine {
         receive(input.below(place, value)?)
     }
 
-    /// Returns the only value of a term. Several values or none are refused.
+    /// Returns the only value of a term. No value, or more than one, is refused.
     pub(super) fn one(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Val> {
         let mut values = self.all(term, scope, input)?;
         match (values.pop(), values.is_empty()) {
@@ -172,7 +174,8 @@ impl Machine {
         }
     }
 
-    /// Collects the values of a term, the last one first, with how the term ended.
+    /// Collects the values of a term, the last one first. If the term ends early, the reason
+    /// precedes them.
     fn children(
         &self,
         next: &Term,
@@ -200,7 +203,7 @@ impl Machine {
         next_ones.reverse();
     }
 
-    /// Passes on a value, if `visit` says so, and then does the same for its children.
+    /// Passes on a value if `visit` says so, and then does the same with each child.
     fn unfold(&self, input: &At, receive: Receive<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
@@ -279,7 +282,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates filters whose results have no path in the input.
+    /// Evaluates filters whose results are computed and therefore have no path.
     fn filter(
         &self,
         builtin: Builtin,

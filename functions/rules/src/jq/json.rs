@@ -65,19 +65,20 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The reason why a text cannot be parsed.
+/// The reason why a text is not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotRead {
     /// The text is not JSON.
     NotJson,
-    /// jq parses it, or may: `nan`, an unpaired surrogate, more levels than [`DEPTH_MAX`].
+    /// jq parses the text, or may parse it: `nan`, an unpaired surrogate, or more levels than
+    /// [`DEPTH_MAX`].
     Unsure,
 }
 
 /// Parses one JSON value.
 ///
 /// # Errors
-/// The text is not JSON, or only jq may parse it.
+/// The text is not JSON, or is a form that only jq may accept.
 pub(crate) fn read(text: &str) -> Result<Val, NotRead> {
     let mut reader = Reader { rest: text, is_unsure: false };
     let value = reader.value(0).filter(|_| {
@@ -139,7 +140,7 @@ impl Reader<'_> {
         self.rest = rest;
         match Num::parse(number) {
             Some(number) => Some(Val::Num(number)),
-            // A number that is too long, or in another form that jq's library accepts.
+            // The number is too long, or has another form that only jq's library accepts.
             None => self.unsure(),
         }
     }

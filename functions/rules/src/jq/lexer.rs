@@ -35,7 +35,7 @@ pub(super) enum TextPart<'p> {
     Tokens(Vec<Token<'p>>),
 }
 
-/// The signs. A longer one precedes its prefixes.
+/// The signs. A sign precedes the signs that are its prefixes, so that the longest one matches.
 const SIGNS: [&str; 34] = [
     "?//", "//=", "//", "==", "!=", "<=", ">=", "|=", "+=", "-=", "*=", "/=", "%=", "..", "?", "[",
     "]", "(", ")", "{", "}", "|", ",", ".", ":", ";", "=", "<", ">", "+", "-", "*", "/", "%",
@@ -45,8 +45,8 @@ const TOKENS_MAX: usize = 4_000;
 /// The maximum nesting of strings in strings.
 const NESTING_MAX: usize = 32;
 
-/// Returns the tokens of a program, followed by an end token, and their number including those in
-/// strings.
+/// Returns the tokens of a program with an end token, and their total number, including those
+/// within strings.
 ///
 /// # Errors
 /// The position of the first byte that begins no token.

@@ -1,8 +1,7 @@
 //! The evaluation of syntax trees.
 //!
-//! A term passes each of its values to a callback, in jq's order, and continues when the callback
-//! returns. An error ends the term, and so does a callback that needs no more values. Paths are tracked
-//! only on request.
+//! A term passes each of its values to a callback, in jq's order. The term ends early if the callback
+//! returns an error or needs no more values. Paths are tracked only on request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,18 +18,18 @@ const STEPS_MAX: u64 = 5_000_000;
 /// The maximum size of a text in bytes. An item has 400 KB.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The reason why an evaluation ended early.
+/// The reason why an evaluation ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error of jq, which `try` catches.
     Error(Val),
-    /// A result that may differ from jq's. Nothing catches it.
+    /// A result that may differ from jq's result. `try` does not catch it.
     Refused(String),
     /// A `break` to a label.
     Break(u64),
     /// The receiver needs no more values.
     Enough,
-    /// The receiver of a `try`'s values stopped. That `try` keeps the reason.
+    /// The receiver of a `try`'s values stopped. The `try` has stored the reason.
     Passed,
 }
 
@@ -53,9 +52,9 @@ pub(super) type Flow<T = ()> = Result<T, Stop>;
 pub(super) enum Trail {
     /// Paths are not tracked.
     Off,
-    /// The value has no position, because it was computed.
+    /// The value was computed, so it has no position.
     Lost,
-    /// The value is below these keys, the last one first.
+    /// The value is at the end of this path. The list begins with the last key.
     On(Option<Arc<Link>>),
 }
 
@@ -66,7 +65,7 @@ pub(super) struct Link {
     before: Option<Arc<Link>>,
 }
 
-/// A value and its position.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub(super) struct At {
     pub(super) value: Val,
@@ -79,7 +78,7 @@ impl At {
         Self { value, trail: Trail::Off }
     }
 
-    /// Returns a value that was computed from this one.
+    /// Returns a value that was computed from this value.
     pub(super) fn made(&self, value: Val) -> Self {
         let trail = if let Trail::Off = self.trail { Trail::Off } else { Trail::Lost };
         Self { value, trail }
@@ -92,7 +91,7 @@ impl At {
             Trail::On(before) => {
                 Trail::On(Some(Arc::new(Link { key: key.clone(), before: before.clone() })))
             }
-            // jq accepts a computed value that equals the one at the last path.
+            // jq accepts a computed value if it equals the value at the last path.
             Trail::Lost => {
                 let (key, value) = (super::json::write(key), super::json::write(&self.value));
                 return Err(Stop::Refused(format!(
@@ -180,7 +179,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns a computed value; refused if it is too large.
+    /// Returns a computed value. It is refused if it is too large.
     pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
         if !value.is_in_bounds() {
             return Err(Stop::refused(
@@ -236,7 +235,7 @@ impl Machine {
         self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
     }
 
-    /// Evaluates a term until its receiver needs no more values.
+    /// Evaluates a term until its receiver returns true, because it needs no more values.
     pub(super) fn until_enough(
         &self,
         term: &Term,
@@ -311,7 +310,7 @@ impl Machine {
         }
     }
 
-    /// Applies `?` to an outcome: an error becomes no value.
+    /// Applies `?` to an outcome: an error becomes `None`.
     fn optional(&self, is_optional: bool, outcome: Flow<Val>) -> Flow<Option<Val>> {
         match outcome {
             Err(Stop::Error(_)) if is_optional => Ok(None),
@@ -319,7 +318,7 @@ impl Machine {
         }
     }
 
-    /// Passes on the keys of slices.
+    /// Passes on the key of a slice, an object with `start` and `end`, for each pair of bounds.
     fn slices(
         &self,
         from: Option<&Term>,
@@ -448,7 +447,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates `try`. It catches errors of its body, but not those of the receiver of its values.
+    /// Evaluates `try`. It catches errors of its body, but no errors of its receiver.
     pub(super) fn attempt(
         &self,
         body: &Term,

@@ -1,12 +1,13 @@
 //! jq programs over JSON values, without I/O and with bounded work.
 //!
-//! A program yields the same values as jq 1.8, and fails where jq fails. Whatever could differ is
-//! refused: when the program is parsed, if its text shows it, and otherwise for the value at hand
-//! ([`Stop::Refused`]), which no `try` catches. `docs/transforms.md` lists the refusals. `testdata/jq/`
-//! holds recorded answers of the jq program, and `differential_tests` compares them.
+//! A program yields the same values as jq 1.8, and fails where jq fails. Everything that could differ
+//! is refused. A program is refused when it is parsed, if its text shows the difference. In other
+//! cases, the value is refused during the evaluation ([`Stop::Refused`]), and `try` does not catch
+//! this. `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded answers of the jq
+//! program, and `differential_tests` compares them.
 //!
 //! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Named
-//! filters are in `filters` and the modules that it names. DynamoDB's types are not known here.
+//! filters are in `filters` and the modules that it names. `migration::view` converts DynamoDB's types.
 
 mod arithmetic;
 mod arrays;
@@ -55,10 +56,11 @@ pub(crate) struct Program {
     tokens: usize,
 }
 
-/// The maximum number of tokens of a program that is evaluated on the caller's stack. An evaluation
-/// needs less than [`STACK_OF_TOKEN`] for each token, and callers have 2 MB.
+/// The maximum number of tokens of a program that is evaluated on the caller's stack. A token needs
+/// less than [`STACK_OF_TOKEN`], and a caller has a stack of 2 MB.
 const TOKENS_OF_CALLER: usize = 60;
-/// The stack size that each token of a program may need without optimisation, in bytes.
+/// The maximum stack size that one token of a program needs in a build without optimisation, in
+/// bytes.
 const STACK_OF_TOKEN: usize = 32 * 1024;
 /// The stack size for everything else, in bytes.
 const STACK_OF_ALL: usize = 1024 * 1024;
@@ -77,8 +79,8 @@ impl Program {
         &self.term
     }
 
-    /// Runs work that recurses as deep as the syntax tree, on a stack that is large enough; `None` if no
-    /// such stack can be allocated.
+    /// Runs work that recurses as deep as the syntax tree, on a stack of sufficient size. Returns `None`
+    /// if the stack cannot be allocated.
     pub(crate) fn with_stack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         if self.tokens <= TOKENS_OF_CALLER {
             return Some(work());
@@ -93,7 +95,7 @@ impl Program {
     /// Returns the first values of the program, at most `most` of them.
     ///
     /// # Errors
-    /// The program fails for this value, or refuses it.
+    /// The program fails or is refused for this value.
     pub(crate) fn run(&self, input: &Val, most: usize) -> Result<Vec<Val>, Fault> {
         let outcome = self.with_stack(|| self.evaluate(input, most));
         outcome.unwrap_or_else(|| {
@@ -112,7 +114,8 @@ impl Program {
             Err(Stop::Error(Val::Str(text))) => Err(Fault::Failed(text.to_string())),
             Err(Stop::Error(value)) => Err(Fault::Failed(json::write(&value))),
             Err(Stop::Refused(reason)) => Err(Fault::Refused(reason)),
-            // The parser resolves each label, and `try` passes on the reason that it kept.
+            // This cannot happen: the parser resolves each label, and `try` returns the reason that
+            // it stored.
             Err(Stop::Break(_) | Stop::Passed) => {
                 Err(Fault::Refused("`break` without its label".to_owned()))
             }
@@ -123,10 +126,10 @@ impl Program {
 /// The reason why a program yields no values for an input.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Fault {
-    /// jq fails too.
+    /// jq fails for this input too.
     #[error("{0}")]
     Failed(String),
-    /// jq may give a value.
+    /// The result is refused: it may differ from jq's.
     #[error("{0}")]
     Refused(String),
 }

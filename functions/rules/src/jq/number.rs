@@ -1,7 +1,7 @@
 //! Numbers of transforms: floating point for computing, and literals that keep their digits.
 //!
 //! jq computes in 64-bit floating point, but keeps the digits of a number that it only copies. This
-//! module does the same, with one difference: where jq would round digits of an item's number or of a
+//! module does the same, with one difference: if jq would round digits of an item's number or of a
 //! computed integer, the transform is refused. Numbers of both kinds are written as in jq.
 
 use std::cmp::Ordering;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub(super) const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// The maximum length of a literal in characters.
 const LITERAL_CHARS_MAX: usize = 400;
-/// The number of zeros that plain notation shows before the first digit. Both of jq's libraries use this
-/// bound.
+/// The maximum number of zeros before the first digit in plain notation. Both of jq's number libraries
+/// use it.
 const LEADING_ZEROS_MAX: i64 = 5;
 
 /// A number.
@@ -24,7 +24,7 @@ pub(crate) enum Num {
     Literal(Arc<Literal>),
 }
 
-/// A decimal number: `digits * 10^exponent`, with its written trailing zeros.
+/// A decimal number: `digits * 10^exponent`. Written trailing zeros are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
     is_negative: bool,
@@ -34,8 +34,8 @@ pub(crate) struct Literal {
 }
 
 impl Num {
-    /// Returns whether only jq, and not [`Num::parse`], reads a text as a number: infinity, NaN, or a
-    /// number out of bounds.
+    /// Returns whether jq reads a text as a number that [`Num::parse`] does not read: infinity, NaN,
+    /// or a number out of bounds.
     pub(crate) fn is_unsure(text: &str) -> bool {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text).to_ascii_lowercase();
         let (mantissa, exponent) = unsigned.split_once('e').unwrap_or((&unsigned, "0"));
@@ -83,7 +83,7 @@ impl Num {
         Some(Self::Literal(Arc::new(literal)))
     }
 
-    /// Returns the value with which jq computes, which may have fewer digits.
+    /// Returns the value that jq computes with. It may have fewer digits.
     pub(crate) fn rounded(&self) -> f64 {
         match self {
             Self::Float(value) => *value,
@@ -91,7 +91,7 @@ impl Num {
         }
     }
 
-    /// Returns the value with which jq computes; `None` if that would lose digits.
+    /// Returns the value that jq computes with; `None` if it would lose digits.
     pub(crate) fn exact(&self) -> Option<f64> {
         match self {
             Self::Float(value) => Some(*value),
@@ -104,7 +104,7 @@ impl Num {
         }
     }
 
-    /// Returns whether the number is NaN, as the result of a computation.
+    /// Returns whether the number is NaN, which only a computation yields.
     pub(crate) fn is_nan(&self) -> bool {
         matches!(self, Self::Float(value) if value.is_nan())
     }
@@ -133,8 +133,8 @@ impl Num {
         }
     }
 
-    /// Compares as jq does: two literals by all their digits, otherwise in floating point, where NaN is
-    /// less than any number.
+    /// Compares numbers as jq does. Two literals are compared by all their digits. Other numbers are
+    /// compared in floating point, and NaN is less than any number.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         if let (Self::Literal(left), Self::Literal(right)) = (self, other) {
             return left.compare(right);
@@ -206,8 +206,8 @@ fn plain(digits: &str, point: i64) -> String {
     format!("{whole}.{fraction}")
 }
 
-/// Returns the shortest digits that parse to this number, without its sign, and their exponent; `None`
-/// for infinity and NaN.
+/// Returns the shortest digits, without a sign, that parse to this number, and their exponent. Returns
+/// `None` for infinity and NaN.
 fn shortest(value: f64) -> Option<(String, i64)> {
     if !value.is_finite() {
         return None;

@@ -1,9 +1,9 @@
-//! Operators of jq: their precedences, and the terms that they make of two terms.
+//! Operators of jq: their precedences, and the term that an operator makes from its two operands.
 
 use super::lexer::Kind;
 use super::syntax::{Change, Comparison, Math, Term};
 
-/// The precedence of an operator; a higher one binds more strongly.
+/// The precedence of an operator. A higher one binds more strongly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Pipe,

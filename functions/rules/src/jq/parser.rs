@@ -1,7 +1,7 @@
 //! The parser: from the tokens of a jq program to its syntax tree, with jq 1.8's precedences.
 //!
-//! Names are resolved here: variables and labels to the place that binds them, filters to the list of
-//! available ones. Definitions, modules and `?//` are not available.
+//! The parser also resolves names: variables and labels to the place that binds them, and filters to
+//! the list of available filters. Definitions, modules and `?//` are not available.
 
 use super::ProgramError;
 use super::builtin::{self, Builtin, Format};
@@ -30,7 +30,7 @@ pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
     Ok((term, count))
 }
 
-/// The meaning of names at a place of the program.
+/// The meaning of names at one place of the program.
 #[derive(Default)]
 struct Scope<'p> {
     variables: Vec<(&'p str, Binding)>,
@@ -113,7 +113,7 @@ impl<'t, 'p> Parser<'t, 'p> {
 
     fn binary(&mut self, least: Level, with_comma: bool) -> Parsed {
         let mut left = match self.skip("-") {
-            // For jq, `-1` is one number.
+            // jq parses `-1` as one number.
             true if matches!(self.kind(), Kind::Number(_)) => {
                 Term::Negative(Box::new(self.operand(with_comma)?))
             }
@@ -155,7 +155,8 @@ impl<'t, 'p> Parser<'t, 'p> {
         self.operand(with_comma)
     }
 
-    /// Parses a postfix term, or a term that reaches to the end: `... as $x | ...` and `label $x | ...`.
+    /// Parses a postfix term, or a term whose body extends to the end: `... as $x | ...` and `label $x |
+    /// ...`.
     fn operand(&mut self, with_comma: bool) -> Parsed {
         if self.is("def") {
             return self.wrong("definitions are not available in transforms");

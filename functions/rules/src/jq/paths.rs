@@ -6,7 +6,7 @@ use super::json;
 use super::machine::{Flow, Machine, Stop};
 use super::value::{Array, Val};
 
-/// The maximum length of an array that grows because a value is set beyond its end.
+/// The maximum length of an array that grows when a value is set beyond its end.
 const PLACE_MAX: f64 = 1_000_000.0;
 /// The number of bytes of a value that a jq message shows.
 const SHOWN_MAX: usize = 29;

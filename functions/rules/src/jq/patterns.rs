@@ -1,8 +1,8 @@
-//! Regular expressions on which jq's library and this one agree.
+//! Regular expressions that mean the same in jq's library and in this one.
 //!
-//! jq uses Oniguruma with its Perl syntax. A pattern is available if it means the same in both. Other
-//! patterns are refused. So is a text for which an available pattern may differ, for example text that
-//! is not ASCII with a class of letters.
+//! jq uses Oniguruma with its Perl syntax. A pattern is refused if the two libraries may read it
+//! differently. A text is refused if the two may match it differently, for example a text that is not
+//! ASCII, with a class of letters.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Regex {
     skips_empty: bool,
     /// Whether the text must be ASCII.
     needs_ascii: bool,
-    /// Whether the text must not end with a line break.
+    /// Whether a text that ends with a line break is refused.
     has_end: bool,
 }
 
@@ -107,7 +107,7 @@ impl Regex {
     }
 }
 
-/// The parts of a pattern that restrict its texts.
+/// The properties of a pattern that restrict its texts.
 #[derive(Default)]
 struct Checked {
     needs_ascii: bool,
@@ -151,7 +151,7 @@ impl Checked {
         Ok(tail.get(1..).unwrap_or(""))
     }
 
-    /// Checks `[...]`: characters, ASCII ranges, and `\d` and the like.
+    /// Checks `[...]`: characters, ASCII ranges, and classes such as `\d`.
     fn class<'p>(&mut self, tail: &'p str, pattern: &str) -> Flow<&'p str> {
         let mut rest = tail.strip_prefix('^').unwrap_or(tail);
         let mut is_first = true;
@@ -270,7 +270,7 @@ impl Machine {
         })
     }
 
-    /// Returns the requested pattern and flags.
+    /// Returns the pattern and the flags that the filter's arguments give.
     fn asked(&self, builtin: Builtin, pattern: Val, flags: Val) -> Flow<(String, String)> {
         let (pattern, flags) = match (&pattern, &flags) {
             (Val::Arr(both), Val::Null) => {
@@ -292,7 +292,7 @@ impl Machine {
         Ok((pattern.to_string(), format!("{flags}{}", if is_global { "g" } else { "" })))
     }
 
-    /// Replaces each match in a text with the value of a term.
+    /// Replaces each match in a text by the value of a term.
     fn replace(
         &self,
         with: &Term,

@@ -14,7 +14,8 @@ use super::texts;
 use super::times;
 use super::value::{Object, Val};
 
-/// Returns whether a filter that selects by type passes a value; `None` if the filter does not select.
+/// Returns whether a filter that selects by type passes a value on. Returns `None` if the filter does
+/// not select.
 pub(super) fn selects(builtin: Builtin, value: &Val) -> Flow<Option<bool>> {
     Ok(Some(match builtin {
         Builtin::Arrays => matches!(value, Val::Arr(_)),
@@ -116,7 +117,7 @@ fn absolute(number: &Num) -> Val {
 fn number(builtin: Builtin, value: &Val) -> Flow<Val> {
     let Val::Num(number) = value else {
         let message = format!("{} number required", described(value));
-        // Versions of jq differ in the results for NaN.
+        // The results for NaN differ between versions of jq.
         let is_unsure = matches!(builtin, Builtin::Isinfinite | Builtin::Isnan | Builtin::Isnormal);
         return Err(if is_unsure { Stop::Refused(message) } else { Stop::error(message) });
     };
@@ -208,7 +209,7 @@ pub(super) fn has(value: &Val, key: &Val) -> Flow<Val> {
 
 /// Returns the result of `contains`.
 pub(super) fn contains(machine: &Machine, value: &Val, part: &Val) -> Flow<Val> {
-    // jq treats true and false as different types.
+    // For jq, true and false have different types.
     let is_boolean = matches!(value, Val::Bool(_));
     if value.kind() != part.kind() || (is_boolean && value != part) {
         return Err(Stop::error(format!(

@@ -3,7 +3,7 @@
 use super::builtin::{Builtin, Format};
 use super::value::Val;
 
-/// A variable or label, by the number of the place that binds it.
+/// A variable or a label, as the number of the place that binds it.
 pub(crate) type Binding = usize;
 
 /// Arithmetic.
@@ -27,7 +27,7 @@ pub(crate) enum Comparison {
     GreaterOrEqual,
 }
 
-/// The change of the value that an assignment makes.
+/// The kind of change that an assignment makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// `=`.
@@ -50,7 +50,8 @@ pub(crate) enum Piece {
 pub(crate) enum Pattern {
     Variable(Binding),
     Array(Vec<Pattern>),
-    /// The names, the variable to which a name is bound in addition, and the pattern of the member.
+    /// For each member: its name, the variable that is bound to it in addition, and the pattern of
+    /// its value.
     Object(Vec<(String, Option<Binding>, Option<Pattern>)>),
 }
 
@@ -74,7 +75,7 @@ pub(crate) enum Term {
     /// `|=`.
     Update(Box<Term>, Box<Term>),
     Change(Change, Box<Term>, Box<Term>),
-    /// The value, the key, and whether `?` follows.
+    /// The value, the key, and true if `?` follows.
     Index(Box<Term>, Box<Term>, bool),
     Slice(Box<Term>, Option<Box<Term>>, Option<Box<Term>>, bool),
     Each(Box<Term>, bool),

@@ -1,4 +1,5 @@
-//! Dates and times in UTC: jq's broken-down time, and the formats on which C libraries agree.
+//! Dates and times in UTC: jq's broken-down time, and the formats that mean the same in all C
+//! libraries.
 
 use super::arithmetic::float;
 use super::builtin::Builtin;
@@ -41,7 +42,7 @@ struct Time {
 impl Time {
     /// Returns the number of days from 1970 to the first of a month.
     fn days_to(year: i64, month: i64) -> i64 {
-        // Years begin in March, so that the leap day is their last day.
+        // A year begins in March here, so that the leap day is its last day.
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let era = year.div_euclid(400);
         let of_era = year.rem_euclid(400);
@@ -137,8 +138,8 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
     write(&time, format)
 }
 
-/// Returns the time of a number of seconds, and the fraction of the second; `None` if the value is not a
-/// number.
+/// Returns the time of a number of seconds, with the fraction of the second. Returns `None` if the value
+/// is not a number.
 fn of_number(value: &Val) -> Option<Result<(Time, f64), String>> {
     let Val::Num(number) = value else { return None };
     let seconds = number.rounded();
@@ -151,7 +152,8 @@ fn of_number(value: &Val) -> Option<Result<(Time, f64), String>> {
     Some(Ok((Time::of_seconds(whole), seconds - seconds.floor())))
 }
 
-/// Returns the numbers of a broken-down time, truncated to integers; `None` if the value is none.
+/// Returns the numbers of a broken-down time, truncated to integers. Returns `None` if the value is
+/// not a broken-down time.
 fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
     let Val::Arr(array) = value else { return Ok(None) };
     let mut numbers = Vec::new();
@@ -248,7 +250,7 @@ fn write(time: &Time, format: &str) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-/// Parses a text by a format, which must contain year, month and day.
+/// Parses a text by a format. The format must contain year, month and day.
 fn parse(text: &str, format: &str) -> Flow<Val> {
     let mismatch = || Stop::error(format!("date \"{text}\" does not match format \"{format}\""));
     let format_of = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
@@ -316,7 +318,8 @@ fn number(rest: &mut &str, digits: usize) -> Option<i64> {
     number.parse().ok()
 }
 
-/// Returns the position of a name, complete or its first three letters, in any case.
+/// Returns the position of a name in a list. The text may have the whole name or its first three
+/// letters, in any case.
 fn named(names: &[&str], rest: &mut &str) -> Option<i64> {
     let starts =
         |name: &str| rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));

@@ -9,8 +9,8 @@ use super::number::Num;
 
 /// The maximum nesting of a value. An item has 32 levels.
 pub(crate) const DEPTH_MAX: u32 = 256;
-/// The maximum number of values in a value, each counted as often as it occurs. An item of 400 KB has
-/// fewer than 400,000.
+/// The maximum number of values within a value. A value that occurs several times counts each time.
+/// An item of 400 KB has fewer than 400,000.
 pub(crate) const NODES_MAX: u32 = 4_000_000;
 
 /// Members in insertion order.
@@ -28,7 +28,7 @@ pub(crate) enum Val {
     Obj(Arc<Object>),
 }
 
-/// The depth and the size of a value; both are upper bounds of those of its parts.
+/// The depth and the size of a value. Each is an upper bound.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     depth: u32,
@@ -82,7 +82,7 @@ impl Array {
         }
     }
 
-    /// Takes the member at a position out, and leaves null there.
+    /// Removes and returns the member at a position, and leaves null there.
     pub(crate) fn take(&mut self, place: usize) -> Val {
         self.members.get_mut(place).map(std::mem::take).unwrap_or_default()
     }
@@ -100,12 +100,12 @@ impl Object {
         self.members.insert(name, value);
     }
 
-    /// Takes a member out, and leaves null there.
+    /// Removes and returns a member, and leaves null there.
     pub(crate) fn take(&mut self, name: &str) -> Val {
         self.members.get_mut(name).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Removes a member; the others keep their order.
+    /// Removes a member. The other members keep their order.
     pub(crate) fn remove(&mut self, name: &str) {
         self.members.shift_remove(name);
     }
@@ -173,7 +173,7 @@ impl From<bool> for Val {
 impl Val {
     /// Returns a count or a position as a value.
     pub(crate) fn count(count: usize) -> Self {
-        // No text or array has 2^53 members.
+        // The conversion is exact, because no text or array has 2^53 members.
         Self::from(count as f64)
     }
 

@@ -1,4 +1,4 @@
-//! The active migrations as one rule: each decides independently.
+//! The active migrations as one rule. Each migration decides independently.
 
 use std::sync::Arc;
 
@@ -29,14 +29,16 @@ impl Rule for Vec<Arc<Migration>> {
     fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let (table, made) = (&stream.table.table, record.approximate_creation_seconds);
-        // Most records without an effect are the source's own writes. They are not decoded.
+        // Most records without an effect are the source's own writes. They are not decoded, to save
+        // time.
         if !self.iter().any(|migration| migration.follows(table, made)) {
             return Ok(Vec::new());
         }
         self.decide(&record.into_record(), found)
     }
 
-    /// Returns the effects of each migration. The refusal of one does not affect the others.
+    /// Returns the effects of each migration. If one migration refuses the record, the others still
+    /// decide.
     fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         let (table, made) = match stream_of(&record.event_source_arn) {
             Ok(stream) => (stream.table.table, record.approximate_creation_seconds),

@@ -1,9 +1,9 @@
-//! Unmarked items of the sources on the way back. They are as they were before the cut-over, and their
-//! targets are their origins until a client changes the item.
+//! Unmarked items of the sources after the cut-over, in the reverse direction. Such an item is as it
+//! was before the cut-over. Its origins are the targets that it became.
 //!
-//! Without adoption, the first origin with a record would count as the only origin of such an item. An
-//! item with several origins would then be overwritten or deleted without a collision. The origins are
-//! read elsewhere.
+//! Without adoption, the first origin that changes would count as the only origin of such an item. An
+//! item with several origins would then be overwritten or deleted, and no collision would be recorded.
+//! The caller reads the origins.
 
 use model::Item;
 
@@ -12,8 +12,9 @@ use crate::effect::Join as _;
 use crate::stamp::Stamp;
 
 impl Migration {
-    /// Returns the targets that an unmarked item became, and from which this way back restores it.
-    /// `forward` is the forward direction. The result is empty if the item cannot be transformed.
+    /// Returns the origins of an unmarked item: the targets that it became, if this reverse
+    /// direction restores the item from them. `forward` is the forward direction. The result is
+    /// empty if the item cannot be transformed.
     #[must_use]
     pub fn origins(&self, forward: &Self, target: &Target, item: &Item) -> Vec<Target> {
         let became = forward.outputs(&target.table, item).unwrap_or_default();
@@ -23,8 +24,9 @@ impl Migration {
         became.into_iter().filter(is_origin).map(|(origin, _)| origin).collect()
     }
 
-    /// Returns the initial register of an origin for an unmarked item. `stands` is the current origin.
-    /// If the origin has changed since the cut-over, its stream record overrides this register.
+    /// Returns the initial register of an origin for an unmarked item. `stands` is the current item of
+    /// the origin. If the origin has changed since the cut-over, its stream record replaces this
+    /// register.
     #[must_use]
     pub fn adopted(&self, target: &Target, origin: &Target, stands: &Item) -> Registers {
         let source = self.source_item(&origin.table, stands);

@@ -1,8 +1,8 @@
-//! The way back of a split: a document is assembled from the items of its partition.
+//! The reverse direction of a split: a document is assembled from the items of its partition.
 //!
-//! An effect contains no data except the keys that the document had. So it may be created from any
-//! record of any part, in any order and any number of times: the written document follows from the
-//! current items. They are read and written elsewhere.
+//! An effect contains no data except the document's keys, because the document follows from the
+//! current items. Any record of any part may therefore give the effect, in any order and any number
+//! of times. The processor reads and writes the items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,16 +27,16 @@ pub struct Document {
     pub partition: KeyValue,
 }
 
-/// The keys that a document had in its own table.
+/// The keys under which a document was or is stored in its own table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys(pub BTreeSet<PrimaryKey>);
 
 /// The result of the assembly of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
-    /// The document of each target in the table of documents; `None` if it must not exist.
+    /// The document for each target in the table of documents; `None` if the target must not exist.
     pub targets: BTreeMap<Target, Option<Item>>,
-    /// The reason why the items form no valid document.
+    /// The reason why the items form no valid document; `None` if they do.
     pub refused: Option<String>,
 }
 
@@ -47,15 +47,15 @@ impl Join for Keys {
 }
 
 impl Migration {
-    /// Returns the table of the documents whose parts are in a table; `None` if the table has no parts,
-    /// or if this direction does not assemble.
+    /// Returns the table of documents that belongs to a table of parts. Returns `None` if the table is
+    /// no table of parts, or if this direction does not assemble.
     #[must_use]
     pub fn documents_of(&self, parts: &str) -> Option<&str> {
         self.splits.get(parts).map(|(documents, _)| documents.as_str())
     }
 
-    /// Returns the table of the parts of a table of documents; `None` if this direction does not
-    /// assemble them.
+    /// Returns the table of parts that belongs to a table of documents. Returns `None` if this
+    /// direction does not assemble them.
     #[must_use]
     pub fn parts_of(&self, documents: &str) -> Option<&str> {
         let mut splits = self.splits.iter();
@@ -88,10 +88,11 @@ impl Migration {
         KeyValue::from_attribute_value(&split.partition_of(&key)?).ok_or_else(wrong)
     }
 
-    /// Returns the document of a partition's items, whatever its size; `None` if there is no profile.
+    /// Returns the document that a partition's items form, whatever its size. Returns `None` if there
+    /// is no profile.
     ///
     /// # Errors
-    /// An item contains something for which the document has no place.
+    /// An item contains something that has no place in the document.
     pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, String> {
         let split = self.splits.get(parts).map(|(_, split)| split);
         let split = split.ok_or_else(|| format!("`{parts}` is not a table of parts"))?;
@@ -104,7 +105,7 @@ impl Migration {
     }
 
     /// Assembles the items of a partition, in the order of their sort keys. The result covers the
-    /// documents with `keys` and the document that the items form.
+    /// document that the items form, and the documents with other `keys`, which must not exist.
     ///
     /// # Errors
     /// The table is not a table of parts of this migration.
@@ -130,7 +131,7 @@ impl Migration {
         let parts = self.schema(&document.parts).ok_or_else(no_split)?;
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, parts)).collect();
         let Some(profile) = items.iter().find(|item| split.is_profile(item)) else {
-            // A client may delete the profile of a document before the other parts.
+            // A client may delete the profile of a document before the parts.
             assembled.refused = (!items.is_empty()).then(|| "parts without a profile".to_owned());
             return Ok(assembled);
         };
@@ -138,7 +139,7 @@ impl Migration {
             assembled.refused = Some(format!("the profile has no key of `{table}`"));
             return Ok(assembled);
         };
-        // The document exists, even if it is invalid.
+        // The profile exists, so the document must not be deleted, even if the items are invalid.
         assembled.targets.remove(&target(key.clone()));
         match document.made_of(split, &items) {
             Ok(made) => {
@@ -149,7 +150,7 @@ impl Migration {
         Ok(assembled)
     }
 
-    /// Splits a source item and assembles it again, for checks of both directions.
+    /// Splits a source item and assembles it again. The checks of both directions use this.
     ///
     /// # Errors
     /// The reason why the parts form no document.
@@ -161,7 +162,8 @@ impl Migration {
         split.assemble(&items)
     }
 
-    /// Decides about a record of a part: its document must equal the assembly of its partition.
+    /// Decides about a record of a part. The effect is that the document equals the assembly of its
+    /// partition.
     pub(super) fn decide_assembly(
         &self,
         table: &str,
@@ -193,16 +195,16 @@ impl Migration {
 }
 
 impl Document {
-    /// Returns the source in the mark of an assembled document, in the form of a source item.
+    /// Returns the source that an assembled document has in its mark, in the form of a source item.
     #[must_use]
     pub fn source(&self, partition_attribute: &str) -> String {
         let key = Item::new().with(partition_attribute, self.partition.to_attribute_value());
         SourceItem { table: self.parts.clone(), key }.to_string()
     }
 
-    /// Returns what to write for a document, given what is `known` of it. Each write increments the
-    /// revision in the mark, even if nothing else changes or if the document is deleted. So a worker
-    /// that read the parts before this write cannot write after it.
+    /// Returns the registers to write for a document. `known` are its current registers. Each write
+    /// increments the revision in the mark, even if nothing else changes, or if the document is
+    /// deleted. A worker that read the parts before this write therefore cannot write after it.
     #[must_use]
     pub fn restated(known: Option<&Registers>, source: &str, item: Option<Item>) -> Registers {
         let said = known.and_then(|known| known.get(source)).map(|said| said.stamp.clone());
@@ -217,7 +219,7 @@ impl Document {
         if partition.as_ref() != Some(&self.partition) {
             return Err("the profile belongs to a document of another partition".to_owned());
         }
-        // The name of the key attribute has at most 255 bytes.
+        // 255 bytes is the maximum length of a key attribute's name.
         let source = self.parts.len() + self.partition.to_attribute_value().size() + 255;
         let size = made.size() + source + MARK_BYTES;
         if size > ITEM_BYTES_MAX {

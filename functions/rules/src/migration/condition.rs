@@ -1,8 +1,8 @@
 //! Conditions: jq programs that decide whether an item is selected, for example for a purge.
 //!
 //! A condition yields exactly one `true`, `false` or `null` for each item; `null` counts as false. Any
-//! other result is probably a typing error, such as `=` for `==`, and jq would treat an object or a
-//! number as true. Therefore the item is refused. What happens to a selected item is decided elsewhere.
+//! other result is probably a typing error, such as `=` for `==`. jq would treat an object or a number
+//! as true, so the item is refused. The caller decides what happens to a selected item.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use super::transform::Transform;
 use super::view;
 use crate::jq::{ProgramError, Val};
 
-/// The advice for a single value.
+/// The advice for a condition on a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";
-/// The advice for the members of a list. `?` skips items that have none.
+/// The advice for a condition on the members of a list. `?` skips items without such members.
 const MEMBERS: &str = "of a list write `any(.tags[]?; . == \"x1\")`";
 
 /// A checked condition.
@@ -37,7 +37,7 @@ impl Condition {
         self.0.program()
     }
 
-    /// Returns the attributes that the program can read; `None` if it can read any.
+    /// Returns the attributes that the program can read; `None` if it can read every attribute.
     pub(super) fn looks_at(&self) -> Option<&BTreeSet<String>> {
         self.0.looks().of_condition()
     }
@@ -86,7 +86,7 @@ mod tests {
             ("any(.tags[]?; . == \"x1\")", ["true", "false", "false"]),
             (".old", ["true", "false", "false"]),
             (".tenant == \"3\" or .amount == null", ["true", "true", "true"]),
-            // Typing errors, which jq would treat as true or as false.
+            // These are typing errors, whose results jq would treat as true or as false.
             (".tenant = \"3\"", [object, object, object]),
             ("select(.tenant == \"3\")", [object, nothing, nothing]),
             (".tenant | select(. == \"3\")", ["the condition gave a string; ", nothing, nothing]),

@@ -1,6 +1,6 @@
-//! The safety property of a migration: whatever is written while it runs, whenever the backfill reads
-//! each item, and however all of that is repeated, reordered and late, the final targets are the
-//! transform of the source.
+//! The safety property of a migration: the final targets are the transform of the source. It holds
+//! for all writes during the migration, for all times at which the backfill reads items, and for
+//! repeated, reordered and late deliveries.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use super::*;
 use crate::effect::Join as _;
 
-/// A version of a source item, which determines its targets.
+/// A version of a source item. It determines the item's targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     owner: u8,
@@ -24,7 +24,7 @@ struct Version {
 const KEYS: u8 = 4;
 
 thread_local! {
-    // Compiling jq takes longer than a hundred histories, so it is done once.
+    // The compilation of jq takes longer than a hundred histories, so it is done once.
     static MIGRATION: RefCell<Migration> = RefCell::new(migration());
 }
 
@@ -49,12 +49,12 @@ fn migration() -> Migration {
             table: "source".to_owned(),
             items: vec![
                 output("{id, owner, value}", "{owner}#{id}"),
-                // The number of parts grows and shrinks with the value.
+                // This output makes more or fewer parts, depending on the value.
                 output(
                     ".value as $value | (1, 2, 3) | select(. < $value) | {part: .}",
                     "part#{part}",
                 ),
-                // Two source items with the same owner collide here.
+                // Two source items with the same owner collide in this output.
                 output("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
             ],
             split: None,
@@ -90,7 +90,7 @@ fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize
                 _ => EventName::Modify,
             },
             user_identity: None,
-            // Each second has one change, so that a fence can lie between any two of them.
+            // Each change has its own second, so that a fence can be between any two changes.
             approximate_creation_seconds: Some(place as u64 + 1),
             keys: item_from_str(&format!(r#"{{"id":{{"S":"i{key}"}}}}"#)).unwrap(),
             old_image: before.map(|version| item(key, version)),
@@ -105,10 +105,10 @@ fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize
     }
 }
 
-/// Returns the record of a touch of an item, between change `place` and the one before it.
+/// Returns the record of a touch of an item, between the change `place` and the previous change.
 fn touch(key: u8, version: Version, place: usize) -> LambdaRecord {
     let mut touched = record(key, Some(version), Some(version), place);
-    // The sequence numbers of changes are a thousand apart; see `apart`.
+    // The sequence numbers of changes differ by a thousand, see `apart`.
     touched.record.sequence_number =
         (place * 1_000 + 500 + usize::from(key)).to_string().parse().unwrap();
     touched.record.approximate_creation_seconds = Some(place as u64 + 1);
@@ -117,13 +117,13 @@ fn touch(key: u8, version: Version, place: usize) -> LambdaRecord {
     touched
 }
 
-/// Returns a record with sequence numbers left for touches before it.
+/// Returns a record whose sequence number leaves room for touches before it.
 fn apart(mut record: LambdaRecord, place: usize) -> LambdaRecord {
     record.record.sequence_number = (place * 1_000 + 999).to_string().parse().unwrap();
     record
 }
 
-/// The targets as `Registers` in items, written as the executor writes them.
+/// The target items, written as the executor writes them: with their `Registers` in the mark.
 #[derive(Default)]
 struct Targets(BTreeMap<Target, Item>);
 
@@ -145,7 +145,8 @@ impl Targets {
     }
 }
 
-/// Returns the expected targets without registers: for each target, the first source that has it.
+/// Returns the expected targets, computed without registers. Each target has the item of the first
+/// source that has the target.
 fn truth(table: &BTreeMap<u8, Version>) -> BTreeMap<Target, Item> {
     let mut expected: BTreeMap<Target, Item> = BTreeMap::new();
     for (key, version) in table {
@@ -163,7 +164,7 @@ fn changes() -> impl Strategy<Value = Vec<(u8, Option<Version>)>> {
     prop::collection::vec((0..KEYS, version), 1..24)
 }
 
-/// Checks that folding first, or applying again, changes nothing.
+/// Checks that nothing changes if the statements are folded first, or applied again.
 fn repeat_changes_nothing(targets: &Targets, statements: Vec<Vec<Effect>>) -> Result<(), String> {
     let (target, stands) = targets.0.first_key_value().unwrap();
     let mut folded = Registers::default();
@@ -182,7 +183,7 @@ fn repeat_changes_nothing(targets: &Targets, statements: Vec<Vec<Effect>>) -> Re
 type History = (Vec<BTreeMap<u8, Version>>, Vec<(usize, LambdaRecord)>);
 
 fn history(changes: &[(u8, Option<Version>)]) -> History {
-    // `tables[n]` is the source after n changes.
+    // `tables[n]` is the source after *n* changes.
     let mut tables = vec![BTreeMap::<u8, Version>::new()];
     let mut records = Vec::new();
     for (place, (key, after)) in changes.iter().enumerate() {
@@ -199,7 +200,7 @@ fn history(changes: &[(u8, Option<Version>)]) -> History {
     (tables, records)
 }
 
-/// Repeats some statements, and reorders all of them.
+/// Repeats some statements and reorders all of them.
 fn deliver_again(statements: &mut Vec<Vec<Effect>>, again: &[Index], order: &[Index]) {
     let repeated: Vec<_> = again.iter().map(|index| index.get(statements).clone()).collect();
     statements.extend(repeated);
@@ -218,7 +219,7 @@ proptest! {
         start in any::<Index>(),
         head in any::<Index>(),
         fence in any::<Index>(),
-        // Records from before the start that are redelivered.
+        // Records from before the start, which are delivered again.
         late in prop::collection::vec(any::<Index>(), 0..4),
         // The times at which the backfill reads each key, once or twice.
         reads in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
@@ -226,10 +227,12 @@ proptest! {
         order in prop::collection::vec(any::<Index>(), 64),
     ) {
         let (tables, records) = history(&changes);
-        // Consumption begins at change `first`, the backfill's reads after change `start`.
+        // The consumer starts before change `first`, and the backfill reads after change `start` or
+        // later.
         let start = start.index(tables.len());
         let first = head.index(start + 1);
-        // Skipped records were written before the fence, and the backfill reads after it.
+        // The skipped records were written before the fence, and the backfill reads after the
+        // fence.
         let fence = first + fence.index(start - first + 1);
         MIGRATION.with_borrow_mut(|m| m.fence = Some(fence as u64));
         let mut statements: Vec<Vec<Effect>> = Vec::new();
@@ -287,7 +290,7 @@ proptest! {
         for (key, (first, second)) in (0..KEYS).zip(&touches) {
             for touched in std::iter::once(first).chain(second) {
                 let place = start + touched.index(tables.len() - start);
-                // An item that does not exist is not touched.
+                // A touch does not create an item.
                 if let Some(version) = tables[place].get(&key) {
                     statements.push(decide(&touch(key, *version, place)));
                 }

@@ -1,10 +1,11 @@
-//! Changes within one table: the required item, and the condition of its write.
+//! Changes of items in their own table: the required item, and the condition of its write.
 //!
-//! `in-place` changes the attributes of each item, and `purge` deletes items. Nothing marks an item as
-//! done: an item is done if the transform leaves it unchanged. So the effect "this item is as the plan
-//! requires" contains no data, and may be created from any version of the item, in any order and any
-//! number of times. The write follows from the current version: that version is judged, and a guard
-//! covers everything that could change the judgement. Items are read and written elsewhere.
+//! `in-place` changes the attributes of each item, and `purge` deletes items. No item is marked as
+//! done: an item is done if the transform leaves it unchanged. The effect "this item is as the plan
+//! requires" contains no data. Any version of the item may therefore give the effect, in any order and
+//! any number of times. The write follows from the current version, which the transform judges. A
+//! guard covers every attribute that could change the judgement. The processor reads and writes the
+//! items.
 
 use std::collections::BTreeSet;
 
@@ -15,25 +16,25 @@ use super::{MARK, Makes, Migration, Target, is_bare_tombstone};
 use crate::effect::Effect;
 use crate::rule::Refusal;
 
-/// The action for an item.
+/// What a plan does with an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
     /// The item is as the plan requires.
     Keep,
-    /// The item must be replaced by this one, with the same key.
+    /// Replace the item by this one, which has the same key.
     Change(Item),
-    /// The item must be deleted.
+    /// Delete the item.
     Delete,
 }
 
-/// The condition of a change, in addition to the condition that every attribute of the judged item is
-/// unchanged.
+/// The condition of a change. In addition, every attribute of the judged item must be unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
     /// The attributes that must be absent.
     pub absent: BTreeSet<String>,
-    /// Whether no other attribute can change the judgement. If false, the program can read more
-    /// attributes than a condition can name, and the replaced item has to be judged after the write.
+    /// Whether the condition covers all attributes that can change the judgement. If false, the
+    /// program can read more attributes than a condition can name. The replaced item must then be
+    /// judged after the write.
     pub is_complete: bool,
 }
 
@@ -41,12 +42,12 @@ pub struct Guard {
 /// guard, and a DynamoDB expression has at most 300 operators. Source: DynamoDB developer guide,
 /// "Service quotas: expressions".
 const ATTRIBUTES_MAX: usize = 140;
-/// The maximum size of an expression in bytes, without the condition that the item exists. Source: as
-/// above.
+/// The maximum size of an expression in bytes, minus the condition that the item exists. Source: the
+/// same page.
 const GUARD_BYTES_MAX: usize = 4096 - 32;
-/// The size of a comparison in a guard in bytes, such as `#a139 = :b139 AND `.
+/// The size of one comparison in a guard, in bytes: `#a139 = :b139 AND `.
 const EQUAL_BYTES: usize = 18;
-/// The size of a condition that an attribute is absent in bytes, `attribute_not_exists(#a139) AND `.
+/// The size of one condition on absence, in bytes: `attribute_not_exists(#a139) AND `.
 const ABSENT_BYTES: usize = 32;
 /// The maximum size of an attribute's name in bytes.
 const NAME_BYTES_MAX: usize = 65_535;
@@ -72,8 +73,8 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
     Err(format!("it has {attributes} attributes before and after the change, {most}"))
 }
 
-/// Returns the item after a change from `before` to `after` was applied to `met`, which may have more
-/// attributes.
+/// Returns the item that results if a change from `before` to `after` is applied to `met`. `met` may
+/// have more attributes than `before`.
 #[must_use]
 pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
     let mut item = met.clone();
@@ -83,8 +84,8 @@ pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
 }
 
 impl Migration {
-    /// Returns what to do with an item of one of the plan's tables. A tombstone of another migration
-    /// does not count as an item: readers ignore it, and a change would bring it back to life.
+    /// Returns what to do with an item of one of the plan's tables. The tombstone of another
+    /// migration counts as no item: readers ignore it, and a change would make it visible again.
     ///
     /// # Errors
     /// The transform fails for the item, changes its key, or yields another result when it is applied
@@ -112,9 +113,9 @@ impl Migration {
 
     /// Returns the condition of a change or removal of a judged item.
     ///
-    /// The condition must also cover absent attributes: one that a writer adds after the judgement may
-    /// exempt the item. The attributes that the change adds come first, so that no value of a writer is
-    /// overwritten.
+    /// The condition also covers absent attributes. If a writer adds such an attribute after the
+    /// judgement, the plan may have to leave the item as it is. Attributes that the change adds have
+    /// priority, because no value of a writer may be overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());
@@ -122,7 +123,7 @@ impl Migration {
             new.filter(|name| !before.contains_key(*name)).cloned().collect();
         let readable = self.readable_attributes(table);
         let mut is_complete = readable.is_some();
-        // An item without other attributes becomes a tombstone by this mark.
+        // An item with only a key becomes a tombstone if a writer adds this mark.
         let mark = MARK.to_owned();
         for name in readable.into_iter().flatten().chain([&mark]) {
             let can_be_there = (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -138,14 +139,15 @@ impl Migration {
         Guard { absent, is_complete }
     }
 
-    /// Returns whether the plan can read any attribute of the items that it changes in place. Then an
-    /// attribute that a writer adds during a change can only be judged after it.
+    /// Returns whether the plan can read every attribute of the items that it changes in place. An
+    /// attribute that a writer adds during a change can then be judged only after the write.
     #[must_use]
     pub fn looks_at_any(&self, table: &str) -> bool {
         self.kind.is_in_place() && self.reads(table) && self.readable_attributes(table).is_none()
     }
 
-    /// Returns the attributes of a table's items that the plan can read; `None` if it can read any.
+    /// Returns the attributes of a table's items that the plan can read; `None` if it can read
+    /// every attribute.
     fn readable_attributes(&self, table: &str) -> Option<&BTreeSet<String>> {
         match &self.sources.get(table)?.first()?.makes {
             Makes::Purge(condition) => condition.looks_at(),
@@ -154,8 +156,9 @@ impl Migration {
         }
     }
 
-    /// Returns whether the change of a judged item was wrong for the item `met`, which had all
-    /// attributes of the judged one and perhaps more. Then the change must be undone.
+    /// Returns whether the change of a judged item was wrong for `met`, the item that was replaced.
+    /// `met` has all attributes of the judged item and may have more. A wrong change must be
+    /// undone.
     #[must_use]
     pub fn is_misjudged(
         &self,
@@ -175,7 +178,7 @@ impl Migration {
         }
     }
 
-    /// Returns the transformed item; `None` if it is to be deleted.
+    /// Returns the item that the plan requires; `None` if it requires a deletion.
     fn wanted(&self, table: &str, item: &Item) -> Result<Option<Item>, String> {
         let Some(output) = self.sources.get(table).and_then(|outputs| outputs.first()) else {
             return Ok(Some(item.clone()));
@@ -201,7 +204,7 @@ impl Migration {
         }
     }
 
-    /// Returns the effect that an item must become as the plan requires; empty if it already is.
+    /// Returns the effect that an item must become as the plan requires; empty if it already is so.
     pub(super) fn settle(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());
@@ -213,7 +216,8 @@ impl Migration {
         Ok(vec![Effect::Rewrite { target }])
     }
 
-    /// Decides about a record of a table that is changed in place. A deleted item needs no effect.
+    /// Decides about a record of a table that is changed in place. The record of a deletion has no
+    /// effect.
     pub(super) fn decide_in_place(
         &self,
         table: &str,

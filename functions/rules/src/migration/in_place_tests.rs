@@ -1,6 +1,6 @@
-//! Changes in place: decisions as a table of cases, and a property. Whatever is written and delivered,
-//! an item only becomes what the plan makes of its current version; items end as the transform of the
-//! last write; and no deleted item comes back.
+//! Tests of changes in place: a table of cases, and a property. The property holds for all writes and
+//! deliveries. An item only becomes what the plan makes of its current version. The final item is the
+//! transform of the last write. No deleted item comes back.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ thread_local! {
     );
 }
 
-/// A renamed attribute, a changed type and one that is filled in.
+/// A transform that renames one attribute, changes the type of another, and fills in a third.
 const PROGRAM: &str =
     "if has(\"old\") then .new = (.old | tostring) | del(.old) else . end | .state //= \"open\"";
 
@@ -74,7 +74,8 @@ fn rewrites() {
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#, "keep"),
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"}}"#, "keep"),
         (Kind::Purge, ".old", r#"{"id":{"S":"a"}}"#, "keep"),
-        // A tombstone of another migration, and an item that a writer's update made of one.
+        // A tombstone of another migration, and an item that a writer's update made from a
+        // tombstone.
         (Kind::InPlace, PROGRAM, TOMBSTONE, "keep"),
         (Kind::Purge, ".tenant != \"x\"", TOMBSTONE, "keep"),
         (
@@ -144,8 +145,9 @@ fn an_item_whose_change_no_guard_can_compare_is_refused() {
     assert_eq!(migration.rewrite("t", &done), Ok(Rewrite::Keep));
 }
 
-/// Goal: the write is conditional on the absence of every attribute that the program can read, as far as
-/// the expression has room, because an attribute that exempts the item may come after the judgement.
+/// Goal: the write is conditional on the absence of every attribute that the program can read, if the
+/// expression has room. An attribute that a writer adds after the judgement may exempt the item from the
+/// plan.
 #[test]
 fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
     let many = (0..200).map(|number| format!(".a{number} == 1")).collect::<Vec<_>>().join(" or ");
@@ -176,7 +178,7 @@ fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
     assert!(!migration.is_misjudged("t", &before, None, &before.clone().with("b", "1")));
 }
 
-/// Goal: the backfill, a record and a comparison all refuse such an item.
+/// Goal: the backfill, a record and a comparison all refuse an item without a clear verdict.
 #[test]
 fn an_item_without_a_clear_verdict_is_refused_by_all() {
     let migration = migration(Kind::Purge, ".tags[] == \"x1\"");
@@ -195,7 +197,7 @@ fn an_item_without_a_clear_verdict_is_refused_by_all() {
     }
 }
 
-/// The table and its stream, as the writers and the executor change them.
+/// The table and its stream. Writers and the executor change them.
 #[derive(Default)]
 struct World {
     table: BTreeMap<u8, Item>,
@@ -235,14 +237,14 @@ impl World {
         });
     }
 
-    /// Sets an attribute of an item, if the item exists. Returns whether it does.
+    /// Sets an attribute of an item if the item exists. Returns whether it exists.
     fn set(&mut self, key: u8, name: &str, value: u8) -> bool {
         let Some(item) = self.table.get(&key).cloned() else { return false };
         self.write(key, Some(item.with(name, Number::from(u64::from(value)))));
         true
     }
 
-    /// Reads each item, as the executor does first.
+    /// Reads the items of the effects, which is the executor's first step.
     fn begin(&self, effects: Vec<Effect>) -> Vec<(u8, Item)> {
         let read = |effect| {
             let Effect::Rewrite { target } = effect else { panic!("{effect:?}") };
@@ -253,8 +255,9 @@ impl World {
         effects.into_iter().filter_map(read).collect()
     }
 
-    /// Judges the item that was read and writes it if the guard holds. Otherwise judges the current
-    /// item. What the guard could not cover is judged after the write, and undone if it was wrong.
+    /// Judges the item that was read, and writes it if the guard holds. If the guard fails, judges
+    /// the current item. What the guard could not cover is judged after the write, and a wrong
+    /// change is undone.
     fn end(&mut self, migration: &Migration, (key, mut judged): (u8, Item)) {
         while let Some(stands) = self.table.get(&key).cloned() {
             let after = match migration.rewrite("t", &judged).unwrap() {
@@ -308,15 +311,15 @@ fn item(key: u8, old: Option<u8>, other: Option<u8>, is_done: bool) -> Item {
 #[derive(Clone, Debug)]
 enum Step {
     Write(u8, Option<(Option<u8>, Option<u8>, bool)>),
-    /// Adds an attribute to an item that exists, or changes its value.
+    /// Adds an attribute to an existing item, or changes the attribute's value.
     Set(u8, &'static str, u8),
-    /// Delivers a record that exists by now, again or for the first time.
+    /// Delivers one of the records so far, again or for the first time.
     Deliver(Index),
-    /// The backfill reads an item; its effects are applied later.
+    /// The backfill reads an item. Its effects are applied later.
     Read(u8),
-    /// Applies one of the backfill's effects, perhaps again.
+    /// Applies one of the backfill's effects, possibly again.
     Apply(Index),
-    /// Writes one of the items that were read for a change.
+    /// Ends the change of one of the items that were read.
     End(Index),
 }
 
@@ -335,14 +338,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Returns the final table, and the writers' last values.
+/// Returns the final table and the last values of the writers.
 fn outcome(
     migration: &Migration,
     steps: &[Step],
     last: &[Index],
 ) -> (BTreeMap<u8, Item>, BTreeMap<u8, Item>) {
     let (mut world, mut read, mut begun) = (World::default(), Vec::new(), Vec::new());
-    // A writer's put replaces the whole item.
+    // The put of a writer replaces the whole item.
     let mut truth: BTreeMap<u8, Item> = BTreeMap::new();
     for step in steps {
         match step {
@@ -383,7 +386,8 @@ fn outcome(
         }
     }
     begun.into_iter().for_each(|begun| world.end(migration, begun));
-    // Every record is delivered at least once, in the order of its shard; then some are delivered again.
+    // Every record is delivered at least once, in the order of its shard. Some records are delivered
+    // again at the end.
     let mut next = 0;
     while let Some(record) = world.records.get(next).cloned() {
         world.apply(migration, migration.decide(&record, &Found::default()).unwrap());
@@ -427,7 +431,8 @@ proptest! {
                 assert_eq!(table, finished(migration, truth));
             });
         }
-        // The result of these depends on the time of the change, so it is checked at that time.
+        // The result of these migrations depends on the time of the change, so it is checked at
+        // that time.
         for migration in [&CLOSED, &CLOSED_ANY] {
             migration.with(|migration| {
                 let (table, _) = outcome(migration, &steps, &last);

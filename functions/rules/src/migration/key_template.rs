@@ -1,6 +1,6 @@
-//! Key templates such as `CUSTOMER#{customerID}`: they make a key value from an item's attributes.
+//! Key templates such as `CUSTOMER#{customerID}`, which make a key value from an item's attributes.
 //!
-//! A template that is a single reference yields the attribute's value with its type. Any other template
+//! A template with only one reference yields the attribute's value with its type. Any other template
 //! yields a string. The caller checks the result against the key schema of the table.
 
 use model::{AttributeValue, Item};

@@ -1,14 +1,14 @@
 //! Static analysis: the attributes of an item that a jq program can read.
 //!
-//! An item is changed only if its current version was judged, and a condition names attributes one by
-//! one. So it must be known which names can affect the result, including those that the judged item does
-//! not have. The analysis walks the program's syntax tree with the possible results of each part: the
-//! item, a value that contains the item, or another value. If a program reads the item other than by a
-//! literal name (`keys`, `.[]`, `.[$name]`, a comparison of whole items), it can read any attribute.
-//! Whatever is unknown counts as such.
+//! An item is changed only if its current version was judged. The condition of the write names
+//! attributes one by one. The names that can affect the result must therefore be known, including names
+//! that the judged item lacks. The analysis walks the program's syntax tree with the possible results of
+//! each part: the item, a value that contains the item, or another value. A program that reads the item
+//! other than by a literal name (`keys`, `.[]`, `.[$name]`, a comparison of whole items) can read every
+//! attribute. A construct that the analysis does not know counts as such a read.
 //!
-//! For an attribute that the program cannot read, this holds: its presence does not affect the program's
-//! result, and the program always passes the attribute on or always leaves it out.
+//! If the program cannot read an attribute, the attribute's presence does not affect the rest of the
+//! result. The program also always passes the attribute on, or always leaves it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +17,24 @@ use crate::jq::{Binding, Builtin, Change, Math, Pattern, Piece, Term};
 /// The possible values of variables.
 type Vars = BTreeMap<Binding, Gives>;
 
-/// The maximum number of parts of a program that are walked. Nested loops are walked several times each.
+/// The maximum number of parts of a program that are visited. Parts of nested loops are visited several
+/// times each.
 const STEPS_MAX: u32 = 100_000;
-/// The number of walks through a loop until its result is stable: the result only grows, and has three
+/// The number of visits of a loop until its result is stable. The result only grows and has three
 /// flags.
 const ROUNDS: usize = 4;
 
-/// The possible results of a part of a program: a set of three flags, empty if it yields nothing.
+/// The possible results of a part of a program, as a set of three flags. The set is empty if the
+/// part yields nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Gives(u8);
 
 impl Gives {
     const NOTHING: Self = Self(0);
-    /// A value that depends on no attributes except those whose names are recorded.
+    /// A value that depends only on attributes whose names are recorded.
     const OTHER: Self = Self(1);
-    /// The item, possibly with other values under names that are literals of the program or that the
-    /// result has too.
+    /// The item, possibly with other values under some names. These names are literals of the
+    /// program, or the other values also have them.
     const ITEM: Self = Self(2);
     /// A value that may contain the item.
     const INSIDE: Self = Self(4);
@@ -45,7 +47,7 @@ impl Gives {
         self.0 & part.0 != 0
     }
 
-    /// Returns whether all attributes are visible in the value.
+    /// Returns whether the value shows all attributes of the item.
     fn is_whole(self) -> bool {
         self.has(Self::ITEM) || self.has(Self::INSIDE)
     }
@@ -67,14 +69,15 @@ impl Looks {
         Self { names: walk.names, is_any: walk.is_any, gives }
     }
 
-    /// Returns the attributes that a condition can read; `None` if it can read any.
+    /// Returns the attributes that a condition can read; `None` if it can read every attribute.
     pub(super) fn of_condition(&self) -> Option<&BTreeSet<String>> {
         (!self.is_any).then_some(&self.names)
     }
 
-    /// Returns the attributes that a change can read; `None` if it can read any. A program that passes
-    /// other attributes on for some items and leaves them out for others counts as reading any: what it
-    /// leaves out must have been judged.
+    /// Returns the attributes that a change can read; `None` if it can read every attribute. A program
+    /// may pass the other attributes on for some items and leave them out for other items. Such a
+    /// program counts as reading every attribute, because an attribute that it leaves out must have
+    /// been judged.
     pub(super) fn of_change(&self) -> Option<&BTreeSet<String>> {
         let is_one = matches!(self.gives, Gives::NOTHING | Gives::OTHER | Gives::ITEM);
         (!self.is_any && is_one).then_some(&self.names)
@@ -88,7 +91,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Records that the program can read any attribute.
+    /// Records that the program can read every attribute.
     fn any(&mut self) -> Gives {
         self.is_any = true;
         Gives::INSIDE
@@ -128,13 +131,13 @@ impl Walk {
             Term::Try(term, catch) => {
                 let gives = self.term(term, input, vars);
                 let Some(catch) = catch else { return gives };
-                // The message of an error may contain its cause.
+                // The message of an error may contain the value that caused it.
                 let is_whole = input.is_whole() || vars.values().any(|var| var.is_whole());
                 let message = if is_whole { Gives::INSIDE } else { Gives::OTHER };
                 gives.or(self.term(catch, message, vars))
             }
             Term::If(condition, then, otherwise) => {
-                // A test for truth does not read the value's contents.
+                // A condition is only tested for truth, so the value's contents are not read.
                 self.term(condition, input, vars);
                 let gives = self.term(then, input, vars);
                 gives.or(self.term(otherwise, input, vars))
@@ -162,14 +165,15 @@ impl Walk {
         }
     }
 
-    /// Analyses a term whose result is read as a whole.
+    /// Analyses a term whose whole result is read.
     fn whole_term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         let gives = self.term(term, input, vars);
         self.whole(gives);
         Gives::OTHER
     }
 
-    /// Returns the possible values under a name of a value.
+    /// Returns the possible values of a member of a value. `name` is the member's name, if it is a
+    /// literal.
     fn member(&mut self, name: Option<&str>, of: Gives) -> Gives {
         if !of.is_whole() {
             return of;
@@ -224,7 +228,7 @@ impl Walk {
             Term::Update(left, right) if matches!(**left, Term::Identity) => {
                 return self.term(right, input, vars);
             }
-            // `. += {a: 1}` equals `. + {a: 1}`.
+            // `. += {a: 1}` is the same as `. + {a: 1}`.
             Term::Change(Change::Math(math), left, right) if matches!(**left, Term::Identity) => {
                 return self.math(*math, left, right, input, vars);
             }
@@ -236,7 +240,7 @@ impl Walk {
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
         };
-        // An item that is put into another one, or replaces it, is read as a whole.
+        // If an item is put into another one, or replaces it, the whole item is read.
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };
@@ -251,10 +255,11 @@ impl Walk {
             return self.whole_term(right, input, vars);
         }
         let other = self.term(right, input, vars);
-        // The product of two items multiplies all attributes that both have.
+        // The product of two items reads all attributes, because it merges the attributes that both
+        // have.
         self.is_any |= math == Math::Multiply && gives.is_whole() && other.is_whole();
         let both = gives.or(other);
-        // The sum of an object and a value of another type is not an object.
+        // If both operands may be other values, the sum may be another value too.
         let is_plain = gives.has(Gives::OTHER) && other.has(Gives::OTHER);
         if both.is_whole() && !is_plain { Gives(both.0 & !Gives::OTHER.0) } else { both }
     }
@@ -284,7 +289,7 @@ impl Walk {
         bound
     }
 
-    /// Analyses `reduce` and `foreach`: the initial value, the updates in each round, and the results.
+    /// Analyses `reduce` and `foreach`: the initial value, the update in each round, and the results.
     fn fold(
         &mut self,
         begin: &Term,
@@ -294,7 +299,7 @@ impl Walk {
         vars: &Vars,
         inner: &Vars,
     ) -> Gives {
-        // If an update yields nothing, the next round begins with null.
+        // If the update yields nothing, the next round begins with null.
         let mut gives = self.term(begin, input, vars).or(Gives::OTHER);
         for _ in 0..ROUNDS {
             gives = gives.or(self.term(update, gives, inner));
@@ -305,8 +310,8 @@ impl Walk {
         }
     }
 
-    /// Analyses filters that read only a part of their input. All other filters count as reading all of
-    /// it.
+    /// Analyses the filters that read only a part of their input. Any other filter counts as reading
+    /// its whole input.
     fn call(&mut self, name: Builtin, arguments: &[Term], input: Gives, vars: &Vars) -> Gives {
         match (name, arguments) {
             (Builtin::Empty | Builtin::Error, []) => Gives::NOTHING,
@@ -367,7 +372,7 @@ mod tests {
         Looks::of(Program::parse(program).unwrap().term())
     }
 
-    /// Programs with the attributes that they can read.
+    /// Programs, each with the attributes that it can read.
     const NAMED: [(&str, &str); 35] = [
         (".tenant == \"7\" and (.hold != true)", "hold tenant"),
         (".state //= (if .closed then \"closed\" else \"open\" end)", "closed state"),
@@ -406,7 +411,7 @@ mod tests {
         ("add(.a, .b) == 3", "a b"),
     ];
 
-    /// Programs that can read any attribute.
+    /// Programs that can read every attribute.
     const ANY: [&str; 29] = [
         "keys",
         "length > 3",
@@ -452,12 +457,13 @@ mod tests {
             let found = found.map_or("any".to_owned(), |names| names.join(" "));
             assert_eq!(found, expected, "{program}");
         }
-        // The analysis of nested loops ends.
+        // The analysis of deeply nested loops ends in bounded time.
         let deep = (0..60).fold(".".to_owned(), |deep, _| format!("reduce .a[] as $x (.; {deep})"));
         for program in ANY.into_iter().chain([deep.as_str()]) {
             assert_eq!(looks_of(program).of_condition(), None, "{program}");
         }
-        // An attribute that a change leaves out only sometimes is read. A condition leaves nothing out.
+        // A change that leaves an attribute out only for some items reads the attribute. A condition
+        // leaves nothing out.
         for program in [
             "if .a then . else {id} end",
             "., {id}",
@@ -493,8 +499,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: the value of an attribute that a program cannot read and does not set does not affect
-        /// the result, and the attribute is either always passed on or always left out.
+        /// Goal: if a program cannot read an attribute and does not set it, the value of the attribute
+        /// does not affect the rest of the result. The program always passes the attribute on, or
+        /// always leaves it out.
         #[test]
         fn an_attribute_that_is_not_read_does_not_affect_the_result(item in items(), other in items()) {
             COMPILED.with(|compiled| compiled.iter().for_each(|(program, transform)| {

@@ -1,13 +1,14 @@
-//! The rule of migrations: which items of other tables the items of one table become.
+//! The rule of migrations: the items of other tables that an item of a source table becomes.
 //!
-//! A record states, for each target of its item before or after the change, whether the item still has
-//! it, as of the record's stamp. The backfill states the same about each item that it reads, with the
-//! lowest stamp. The stream is consumed from before the backfill's first read, so every later change of
-//! an item that the backfill read comes with a higher stamp. Deletes leave tombstones, so no older read
-//! restores an item. Each target is a set of registers, one for each source item, which only grows.
-//! Therefore order, repetition and interleaving of records and backfill do not affect the final state.
+//! A record gives statements about the targets that its item had before or has after the change:
+//! whether the item still has the target, as of the record's stamp. The backfill gives such statements
+//! about each item that it reads, with the lowest stamp. The consumption of the stream starts before
+//! the backfill's first read. Every later change of an item therefore has a higher stamp than the
+//! backfill's statement. A delete leaves a tombstone, so that no older read restores the item. Each
+//! target is a growing set of registers, one for each source item. The order, repetition and
+//! interleaving of records and backfill therefore do not affect the final state.
 //!
-//! Nothing is read or written here. The phases of a migration are not known here.
+//! The processor reads and writes the items. `phase` defines the phases of a migration.
 
 mod active;
 mod adoption;
@@ -63,7 +64,7 @@ use crate::marks::is_reserved;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// The size of the mark of a target item without the text of its source, in bytes.
+/// The size of the mark of a target item in bytes, without the text of its source.
 const MARK_BYTES: usize = 160;
 /// The maximum size of a source's text in bytes: a table's name, and a key of 3 KB whose bytes may take
 /// six characters each.
@@ -78,12 +79,12 @@ pub struct Target {
     pub table: String,
     /// The key of the item.
     pub key: PrimaryKey,
-    /// Whether an existing item without a mark counts as written by the migration. This is so on the way
-    /// back, where the items existed before.
+    /// Whether an existing item without a mark counts as written by the migration. This is true in the
+    /// reverse direction, because the source items existed before.
     pub adopts: bool,
 }
 
-/// An error of a plan for the tables as they are, with its place in the plan.
+/// An error of a plan with respect to its tables, with its place in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {reason}")]
 pub struct PlanError {
@@ -91,7 +92,7 @@ pub struct PlanError {
     pub place: String,
     /// The error.
     pub reason: String,
-    /// In a transform: the position of the error in bytes.
+    /// The position of the error in bytes, if the error is in a transform.
     pub at: Option<usize>,
 }
 
@@ -102,11 +103,11 @@ struct Output {
     key: BTreeMap<String, KeyTemplate>,
 }
 
-/// The action of an output on an item.
+/// What an output does with an item.
 #[derive(Debug)]
 enum Makes {
     Transform(Transform),
-    /// Removes items that meet the condition, and keeps the others unchanged.
+    /// Removes the items that meet the condition, and keeps the others unchanged.
     Purge(Condition),
     Split(Arc<Split>),
 }
@@ -130,7 +131,7 @@ impl Output {
     }
 }
 
-/// One direction of a migration, ready to decide.
+/// One compiled direction of a migration.
 #[derive(Debug)]
 pub struct Migration {
     name: String,
@@ -138,7 +139,8 @@ pub struct Migration {
     direction: Direction,
     fence: Option<u64>,
     sources: BTreeMap<String, Vec<Output>>,
-    /// On the way back of a split: the table of documents, by the table of the parts.
+    /// In the reverse direction of a split: the table of documents for each table of parts, with
+    /// the split.
     splits: BTreeMap<String, (String, Arc<Split>)>,
     schemas: BTreeMap<String, KeySchema>,
 }
@@ -216,11 +218,12 @@ impl Migration {
         Ok(Self { name, kind, direction, fence: None, sources, splits, schemas: schemas.clone() })
     }
 
-    /// Returns the same migration with a fence: records from `second` (since 1970) or earlier have no
-    /// effect.
+    /// Returns the same migration with a fence: records that were created in `second` (since 1970) or
+    /// earlier have no effect.
     ///
-    /// The backfill begins in a later second, so it reads all that they wrote. Without a fence, a
-    /// redelivered record from before the start could restore an item whose deletion was skipped.
+    /// The backfill begins in a later second, so it reads the results of these records. Without a
+    /// fence, a redelivered record from before the start could restore an item whose deletion was
+    /// skipped.
     #[must_use]
     pub fn fenced(self, second: Option<u64>) -> Self {
         Self { fence: second, ..self }
@@ -233,7 +236,7 @@ impl Migration {
     }
 
     fn is_before_fence(&self, made: Option<u64>) -> bool {
-        // A record without a time is not skipped, so that nothing is lost.
+        // A record without a time is not skipped, so that no change is lost.
         self.fence.zip(made).is_some_and(|(fence, made)| made <= fence)
     }
 
@@ -255,7 +258,7 @@ impl Migration {
         &self.schemas
     }
 
-    /// Returns the item as a reader of one of the tables sees it; `None` if it is a tombstone.
+    /// Returns the item as a reader of the table sees it; `None` if it is a tombstone.
     #[must_use]
     pub fn visible(&self, table: &str, item: &Item) -> Option<Item> {
         self.schema(table).and_then(|schema| visible(item, schema))
@@ -267,8 +270,8 @@ impl Migration {
         item.get(TOUCH).and_then(AttributeValue::as_str) == Some(self.name.as_str())
     }
 
-    /// Returns whether a record is that of a touch. Then all targets of the item are stated, including
-    /// those that the record did not change.
+    /// Returns whether a touch caused the record. Such a record gives statements about all targets of
+    /// the item, including targets that did not change.
     fn is_touch(&self, old: Option<&Item>, new: Option<&Item>) -> bool {
         let has = |item: Option<&Item>| item.is_some_and(|item| self.has_touched(item));
         has(new) && !has(old)
@@ -280,20 +283,20 @@ impl Migration {
         self.sources.contains_key(table) || self.splits.contains_key(table)
     }
 
-    /// Returns whether a record of this table, created in this second (since 1970), has an effect: the
-    /// migration reads the table, and the record is from after the fence.
+    /// Returns whether a record of this table, created in this second (since 1970), can have an
+    /// effect. The migration must read the table, and the record must be from after the fence.
     #[must_use]
     pub fn follows(&self, table: &str, made: Option<u64>) -> bool {
         self.reads(table) && !self.is_before_fence(made)
     }
 
-    /// Returns the targets of an item of a source table. A tombstone has none.
+    /// Returns the targets of an item of a source table. A tombstone has no targets.
     ///
     /// # Errors
     /// The reason why the transform fails for this item.
     pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         let mut targets = BTreeMap::new();
-        // Few items have a mark to remove.
+        // Most items have no mark that must be removed, so they are not copied.
         let is_plain = !item.keys().any(|name| is_reserved(name));
         let item = match self.schemas.get(table).filter(|_| !is_plain) {
             Some(schema) => visible(item, schema).map(Cow::Owned),
@@ -323,7 +326,7 @@ impl Migration {
         Ok(targets)
     }
 
-    /// Returns whether an item of a source table has any target.
+    /// Returns whether an item of a source table has at least one target.
     ///
     /// # Errors
     /// As [`Migration::outputs`].
@@ -331,8 +334,9 @@ impl Migration {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
-    /// Checks that a target has room for its mark. If one target of an item is too large, the item has
-    /// no targets at all. So the next version of the item states all targets again.
+    /// Checks that a target has room for its mark. If one target of an item is too large, the item
+    /// counts as having no targets. Its next version therefore gives statements about all targets
+    /// again.
     fn check_size(
         &self,
         table: &str,
@@ -341,7 +345,7 @@ impl Migration {
         made: &Item,
     ) -> Result<(), String> {
         let size = made.size() + MARK_BYTES;
-        // Only for the few largest items does the length of the source's text matter.
+        // The length of the source's text matters only for the few largest items.
         if size + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
             return Ok(());
         }
@@ -383,7 +387,7 @@ impl Migration {
     /// Returns the effects of an item that the backfill read.
     ///
     /// # Errors
-    /// The transform fails for this item, which no retry can help.
+    /// The transform fails for this item. No retry can help.
     pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.kind.is_in_place() {
             return self.settle(table, item);
@@ -455,14 +459,14 @@ impl Rule for Migration {
             Some(item) => self.outputs(table, item).map_err(Refusal),
             None => Ok(BTreeMap::new()),
         };
-        // If the old version could not be transformed, the targets of the version before it remain, and
-        // no record names them. The comparison of the targets counts them.
+        // If the old version cannot be transformed, it left the targets of an earlier version in place,
+        // and no record gives statements about them. A comparison of the targets finds them.
         let before = outputs(&change.old_image).unwrap_or_default();
         let after = outputs(&change.new_image)?;
         let gone = before.keys().filter(|target| !after.contains_key(target));
         let gone: Vec<Target> = gone.cloned().collect();
-        // An earlier record or the backfill states the targets that did not change. A touch is a
-        // backfill through the stream, so it states all of them.
+        // An earlier record or the backfill has given statements about the unchanged targets. A
+        // touch is a backfill through the stream, so its record gives statements about all targets.
         let is_touch = self.is_touch(change.old_image.as_ref(), change.new_image.as_ref());
         let changed =
             after.into_iter().filter(|(target, item)| is_touch || before.get(target) != Some(item));
@@ -479,8 +483,9 @@ fn effect(target: Target, source: &str, stamp: &Stamp, item: Option<Item>) -> Ef
     Effect::Registers { target, registers }
 }
 
-/// Returns errors for tables that occur twice in a plan where one entry is possible: an item in place
-/// becomes one item, a document becomes one set of parts, and a table of parts has one source.
+/// Returns errors for tables that occur twice in a plan although only one entry is possible. An item
+/// in place becomes one item, a document becomes one set of parts, and a table of parts has one
+/// source.
 fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     let part = match (plan.kind, direction) {
         (Kind::Restructure, _) => return Vec::new(),
@@ -513,8 +518,8 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     errors
 }
 
-/// Compiles a split: returns the table of the parts, and how they are made. Errors come with their place
-/// below the source.
+/// Compiles a split. Returns the table of the parts and the definition of the parts. Each error has its
+/// place below the source.
 fn compile_split(
     source: &plan::Source,
     parts: &plan::Parts,

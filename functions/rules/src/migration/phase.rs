@@ -1,6 +1,6 @@
-//! The phases of a migration, with their names in the control table.
+//! The phases of a migration and their names in the control table.
 //!
-//! The actions in each phase and the moves between phases are defined in the crate `control`.
+//! The crate `control` defines the actions in each phase and the transitions.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,23 +17,24 @@ pub enum Phase {
     Preparing,
     /// The backfill reads the sources.
     Copying,
-    /// The backfill has read everything; changes come through the stream.
+    /// The backfill has read everything. Changes come through the stream.
     Tailing,
     /// The last comparison found no difference.
     Ready,
-    /// Writers are blocked, or are about to be; the switch is not committed.
+    /// Writers are blocked, or a command is about to block them. The switch is not committed.
     CuttingOver,
-    /// The switch is committed and changes flow back; the route to the targets is not open yet.
+    /// The switch is committed and changes are copied back to the sources. The route to the targets
+    /// is not open yet.
     Turning,
     /// Readers and writers use the targets.
     CutOver,
-    /// Writers are blocked on the way back, or items are changed back in place.
+    /// Writers are blocked for the return to the sources, or items are changed back in place.
     Reverting,
-    /// The switch back is committed; the route to the sources is not open yet.
+    /// The switch back is committed. The route to the sources is not open yet.
     Returning,
     /// Readers and writers use the sources again.
     Reverted,
-    /// The way back is closed, and marks are removed.
+    /// A return to the sources is no longer possible, and marks are being removed.
     Completing,
     /// The migration is completed.
     Completed,
@@ -93,10 +94,10 @@ impl Phase {
         matches!(self, Self::Reverted | Self::Completed | Self::Aborted)
     }
 
-    /// Returns whether a comparison in this direction may repair. The targets belong to the migration
-    /// until the cut-over; afterwards they belong to the writers, and the sources are outdated. The
-    /// sources belong to the migration from then on, until the switch back. A repair that began during a
-    /// switch could still be running when the route is opened.
+    /// Returns whether a comparison in this direction may repair. Until the cut-over, the migration may
+    /// repair the targets. After it, writers change the targets and the sources are outdated, so the
+    /// migration may repair the sources until the switch back. No repair may begin during a switch,
+    /// because it could still be running when the route is opened.
     #[must_use]
     pub fn may_repair(self, direction: Direction) -> bool {
         match direction {
@@ -105,8 +106,8 @@ impl Phase {
         }
     }
 
-    /// Returns whether a comparison in this direction may never repair again, because the switch is
-    /// committed. Before the commit the switch may be rolled back, and then repairs continue.
+    /// Returns whether a comparison in this direction can never repair again, because the switch is
+    /// committed. Before the commit, the switch may be rolled back, and repairs then continue.
     #[must_use]
     pub fn is_past_repair(self, direction: Direction) -> bool {
         match direction {

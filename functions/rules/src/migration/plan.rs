@@ -1,7 +1,7 @@
-//! Plans: what a migration does with which tables.
+//! Plans: the tables of a migration, and what it does with them.
 //!
-//! A plan is written in YAML, which the command line parses with the positions of errors, and stored as
-//! JSON in the control table. Key schemas are not part of a plan, because they belong to the tables.
+//! The operator writes a plan in YAML. The command line parses it and stores it as JSON in the control
+//! table. The key schemas are not in the plan, because they belong to the tables.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The maximum number of scan segments of each source table. Each segment is one item of the control
-/// table, and more than a few hundred workers bring no benefit.
+/// table. More than a few hundred workers bring no benefit.
 pub const SEGMENTS_MAX: u32 = 256;
 
-/// The lag of a stream in seconds from which on the backfill waits. It is far below the 24 hours after
-/// which records are lost, and above the time that a function needs after it was killed.
+/// The lag of a stream in seconds above which the backfill waits. It is far below the 24 hours after
+/// which records are lost. It is above the time that a killed function needs to continue.
 pub const LAG_SECONDS_MAX: u64 = 60;
-/// The age in seconds from which on a measured lag no longer counts.
+/// The maximum age in seconds of a measured lag. An older measurement does not count.
 pub const LAG_FRESH_SECONDS: u64 = 30;
-/// Minimum seconds between two status reports of one kind (such as lag) by one process; below the age
-/// at which a report expires.
+/// The minimum time in seconds between two status reports of one kind (such as lag) by one process.
+/// It is below the age at which a report expires.
 pub const NOTED_EVERY_SECONDS: u64 = 10;
 
 /// The kind of a migration.
@@ -31,7 +31,8 @@ pub enum Kind {
     InPlace,
     /// Items are removed in place.
     Purge,
-    /// Each source item, a document, becomes a profile and parts, and can be assembled again.
+    /// Each source item is a document. It becomes a profile and parts, from which it can be
+    /// assembled again.
     Split,
 }
 
@@ -49,14 +50,16 @@ impl Kind {
     }
 }
 
-/// The way existing items enter a migration.
+/// How existing items enter a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
-    /// Workers read the items and write the targets, as of before all changes.
+    /// Workers read the items and write the targets. Their statements count as older than all
+    /// changes.
     #[default]
     Scan,
-    /// Workers put a mark on each item and remove it, so that each item comes through the stream.
+    /// Workers put a mark on each item and remove it again, so that the stream has a record of each
+    /// item.
     Touch,
 }
 
@@ -76,31 +79,32 @@ pub struct Plan {
     pub kind: Kind,
     /// The tables that the migration reads.
     pub from: Vec<Source>,
-    /// The way back: empty, or how target items become source items again.
+    /// How target items become source items again after the cut-over; empty without a reverse
+    /// direction.
     pub inverse: Vec<Source>,
     /// How existing items enter the migration.
     #[serde(default, skip_serializing_if = "Backfill::is_scan")]
     pub backfill: Backfill,
     /// The number of scan segments of each source table, 1 to [`SEGMENTS_MAX`].
     pub segments: u32,
-    /// The number of seconds for which a writer may rely on a route that it has read. A cut-over waits
-    /// as long.
+    /// The number of seconds for which a writer may use a route that it has read. A cut-over waits for
+    /// this time.
     pub gate_seconds: u32,
     /// The number of seconds after which DynamoDB's streams contain the record of every acknowledged
-    /// write. A switch waits as long before it counts the streams as drained.
+    /// write. A switch waits for this time before it checks that the streams are drained.
     #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
     pub settle_seconds: u32,
-    /// The time-out of the function in seconds, 1 to 900: after it, every invocation has ended.
-    /// Tombstones and marks are kept for at least as long after the last switch.
+    /// The time-out of the function in seconds, 1 to 900. Tombstones and marks are kept for at
+    /// least this time after the last switch, because an older invocation may still be running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
 }
 
-/// The default time-out of an invocation in seconds: that of the project's `template.yaml` and of local
+/// The default time-out of an invocation in seconds, as in the project's `template.yaml` and in local
 /// workers.
 pub const FUNCTION_SECONDS: u32 = 60;
 
-/// The default number of seconds until a stream contains the record of a write. Usually that takes less
+/// The default number of seconds until a stream contains the record of a write; usually it takes less
 /// than one. A local store needs no wait, because its stream contains the record when the write is
 /// acknowledged.
 pub const SETTLE_SECONDS: u32 = 5;
@@ -123,49 +127,51 @@ fn is_function_seconds(seconds: &u32) -> bool {
     *seconds == FUNCTION_SECONDS
 }
 
-/// A table to read, and what its items become.
+/// A table that is read, and what its items become.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The table.
     pub table: String,
-    /// The outputs of each item. Each output yields any number of items.
+    /// The outputs of an item. Each output yields any number of items.
     pub items: Vec<Output>,
-    /// In a [`Kind::Split`]: the parts of a document. The only entry of `items` then defines their table
-    /// and keys.
+    /// The parts of a document, in a [`Kind::Split`]. The only entry of `items` then defines the table
+    /// and the keys of the parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Parts>,
-    /// In a [`Kind::Purge`]: whether the selected items are also erased from the table's archive.
+    /// Whether the selected items are also erased from the table's archive, in a [`Kind::Purge`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archive: bool,
 }
 
-/// The minimum size of a piece in bytes. A smaller piece would have more key than content.
+/// The minimum size of a piece in bytes. The key of a smaller piece could be larger than its
+/// content.
 pub const PIECE_BYTES_MIN: usize = 1_000;
-/// The maximum size of a piece in bytes: an item of 400 KB minus its keys, its mark and a member's
-/// overhead.
+/// The maximum size of a piece in bytes: the 400 KB of an item without its keys, its mark and the
+/// overhead of members.
 pub const PIECE_BYTES_MAX: usize = 390_000;
 
 /// The parts of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts {
-    /// The sort key of the profile, the item with everything that is in no part.
+    /// The sort key of the profile. The profile is the item with everything that is in no part.
     pub profile: String,
     /// The parts that are cut out.
     pub list: Vec<Part>,
 }
 
-/// A part of a document: one of its values, as one item or several.
+/// A part of a document: one value of the document, stored as one or several items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The sort key of the part's item, or the prefix before `#` and the number of each of its items.
+    /// The name of the part. If the part is one item, this is its sort key. If it is several, `#` and
+    /// a number follow.
     pub name: String,
     /// The path of the value, such as `info.actors`.
     pub path: String,
-    /// How the value is cut.
+    /// How the value is cut into items.
     pub cut: Cut,
 }
 
-/// The way a value is cut into items.
+/// How a value is cut into items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
@@ -173,8 +179,8 @@ pub enum Cut {
     Whole,
     /// One item for each member of a list.
     Each,
-    /// One item for each piece of a text, a binary value, a list or a map, with at most this many bytes.
-    /// A larger member is a piece by itself. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
+    /// One item for each piece of a text, a binary value, a list or a map. A piece has at most this many
+    /// bytes, [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`]. A member that is larger is a piece by itself.
     Bytes(usize),
 }
 
@@ -183,11 +189,11 @@ pub enum Cut {
 pub struct Output {
     /// The table of the items.
     pub to: String,
-    /// The jq program that makes the items. In a [`Kind::Purge`]: the condition, which yields `true` or
-    /// `false` for each item.
+    /// The jq program that makes the items. In a [`Kind::Purge`], it is the condition, which yields
+    /// `true` or `false` for each item.
     pub transform: String,
-    /// The templates of key attributes, by name. A key attribute without one is taken from the
-    /// transform's result.
+    /// The templates of key attributes, by name. A key attribute without a template comes from the
+    /// result of the transform.
     pub key: BTreeMap<String, String>,
 }
 
@@ -202,7 +208,7 @@ pub enum Direction {
 }
 
 impl Plan {
-    /// Returns the entries that are read in a direction.
+    /// Returns the sources of a direction.
     #[must_use]
     pub fn sources(&self, direction: Direction) -> &[Source] {
         match direction {
@@ -224,8 +230,8 @@ impl Plan {
         unique(outputs.map(|output| output.to.as_str()))
     }
 
-    /// Returns the fingerprint of a plan: 32 hexadecimal digits over its JSON. Work with another
-    /// fingerprint is never resumed.
+    /// Returns the fingerprint of a plan: 32 hexadecimal digits over its JSON. Work of a plan with
+    /// another fingerprint is never resumed.
     #[must_use]
     pub fn fingerprint(json: &str) -> String {
         format!("{:032x}", xxh3_128(json.as_bytes()))

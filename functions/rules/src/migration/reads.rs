@@ -1,8 +1,8 @@
 //! Static analysis: the attribute paths that a jq program reads.
 //!
-//! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once and
-//! tracks the place in the item that each part yields, if it is known. A part with an unknown place adds
-//! no path. So the program reads every path in the result, but it may read more. (`looks` returns the
+//! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once. It
+//! tracks the place in the item that each part yields. If the place is unknown, the part adds no path.
+//! The program therefore reads every path of the result, and may read more. (`looks` returns the
 //! attributes that a program *can* read.)
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::jq::{Binding, Builtin, Change, Math, Pattern, Piece, Term};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Name(String),
-    /// A member of a list.
+    /// Any member of a list.
     Member,
 }
 
@@ -43,25 +43,25 @@ pub struct Absent {
     pub path: String,
     /// The name.
     pub name: String,
-    /// The names that exist at its place.
+    /// The names that exist at the same place.
     pub known: BTreeSet<String>,
 }
 
 impl AttributePath {
-    /// Returns a path that consists of names only.
+    /// Returns a path of names, without list members.
     pub(super) fn of_names(names: &[String]) -> Self {
         Self(names.iter().cloned().map(Step::Name).collect())
     }
 
-    /// Returns the first name of this path that no item has; `None` if an item has the path, or if there
-    /// is no name to compare with.
+    /// Returns the first name of this path that no item has. Returns `None` if an item has the path, or
+    /// if the items have no other names to compare with.
     pub(super) fn absent(&self, items: &[Item]) -> Option<Absent> {
         let mut tops: Vec<&BTreeMap<String, AttributeValue>> =
             items.iter().map(|item| &item.0).collect();
         let mut lists: Vec<&AttributeValue> = Vec::new();
         for (number, step) in self.0.iter().enumerate() {
             let values: Vec<&AttributeValue> = match step {
-                // The program sees sets and binary values as objects with such names.
+                // The program sees sets and binary values as objects with such names, see `view`.
                 Step::Name(name) if name.starts_with('$') => return None,
                 Step::Name(name) => tops.iter().filter_map(|members| members.get(name)).collect(),
                 Step::Member => lists.iter().flat_map(|list| members_of(list)).collect(),
@@ -71,7 +71,7 @@ impl AttributePath {
                 let known: BTreeSet<String> =
                     tops.iter().flat_map(|members| members.keys().cloned()).collect();
                 let path = Self(self.0.iter().take(number + 1).cloned().collect()).to_string();
-                // The value itself is absent, so there is no name to compare with.
+                // Without other names at this place, there is nothing to compare with.
                 return (!known.is_empty()).then(|| Absent { path, name: name.clone(), known });
             }
             tops = values.iter().filter_map(|value| value.as_map()).collect();
@@ -90,12 +90,12 @@ fn members_of(value: &AttributeValue) -> Vec<&AttributeValue> {
     }
 }
 
-/// The place in the item that a part of a program yields; `None` if it is unknown.
+/// The place in the item that a part of a program yields. It is `None` if it is unknown.
 type Place = Option<AttributePath>;
 /// The places of variables.
 type Vars = BTreeMap<Binding, Place>;
 
-/// Returns the paths that a program reads, except those that it sets itself.
+/// Returns the paths that a program reads. Paths that the program sets itself are left out.
 pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
     let mut walk = Walk::default();
     walk.term(term, &Some(AttributePath::default()), &Vars::new());
@@ -190,7 +190,7 @@ impl Walk {
                 let place = self.term(left, input, vars);
                 self.term(right, input, vars);
                 let is_item = place.as_ref().is_some_and(|path| path.0.is_empty());
-                // The result is the item with more attributes.
+                // The result is the same item with more attributes.
                 place.filter(|_| is_item && matches!(math, Math::Add | Math::Multiply))
             }
             Term::Update(left, right) => {
@@ -229,7 +229,8 @@ impl Walk {
         self.bind(pattern, &place, vars)
     }
 
-    /// Records the read of a name, or of some member for any other key.
+    /// Records that a name is read, and returns its place. Without a literal name, returns the
+    /// place of a list member.
     fn read(&mut self, place: Place, name: Option<&str>) -> Place {
         let Some(name) = name else { return member(&place) };
         let mut path = place?;
@@ -238,7 +239,7 @@ impl Walk {
         Some(path)
     }
 
-    /// Walks an assignment. Its target need not exist before.
+    /// Walks an assignment. Its target may be a new path, so it does not count as read.
     fn assign(&mut self, left: &Term, input: &Place, vars: &Vars) {
         let mut apart = Self::default();
         let place = apart.term(left, input, vars);
@@ -252,7 +253,7 @@ impl Walk {
             self.term(key, input, vars);
             let place = self.term(value, input, vars);
             let Some(name) = key.literal() else { continue };
-            // `{name}` passes the attribute on.
+            // `{name}` passes the attribute on. Any other value sets it.
             let own = AttributePath(vec![Step::Name(name.to_owned())]);
             if place != Some(own) {
                 self.made.insert(name.to_owned());
@@ -281,7 +282,8 @@ impl Walk {
         bound
     }
 
-    /// Walks filters whose arguments see the input, its members, or an unknown value.
+    /// Walks filters. The input of their arguments is the filter's own input, a member of it, or an
+    /// unknown value.
     fn call(&mut self, name: Builtin, arguments: &[Term], input: &Place, vars: &Vars) -> Place {
         use Builtin as B;
         match (name, arguments) {
@@ -338,7 +340,7 @@ fn member(place: &Place) -> Place {
     Some(path)
 }
 
-/// Returns the common place of two parts; `None` if they differ.
+/// Returns the place of a value that comes from one of two parts; `None` if their places differ.
 fn either(left: Place, right: &Place) -> Place {
     left.filter(|left| right.as_ref() == Some(left))
 }
@@ -405,7 +407,7 @@ mod tests {
             (".info.actrs", ".info.actrs: actors"),
             (".info.actors[].nam", ".info.actors[].nam: name"),
             (".info.actors[0].name", ""),
-            // Nothing is known about the members of a list that is empty in all items.
+            // If a list is empty in all items, nothing is known about its members.
             (".tags[].name", ""),
             (".set[\"$ss\"]", ""),
         ] {

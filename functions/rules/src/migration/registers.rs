@@ -1,12 +1,12 @@
-//! The registers of a target item: for each source item its last statement, as of a stamp.
+//! The registers of a target item: the last statement of each source item about it, with a stamp.
 //!
-//! A target item is **live** if a source has it. If two source items have it at the same time, that is a
-//! **collision**: the item of the first source (in the order of the sources' texts) is visible. The
-//! other one is kept in the mark, and becomes visible when the first source no longer has the target. A
-//! target that no source has any more is a **tombstone**: a key and a mark, so that a late, older
+//! A target item is **live** if at least one source item has it. If two source items have it at the same
+//! time, this is a **collision**: readers see the item of the first source, in the order of the sources'
+//! texts. The mark keeps the other item, which becomes visible when the first source no longer has the
+//! target. If no source has the target any more, it is a **tombstone**: a key and a mark. A late, older
 //! statement cannot restore it.
 //!
-//! The mark is the attribute [`MARK`] of the target item. Tables are not known here.
+//! The mark is the attribute [`MARK`] of the target item.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ pub const MARK: &str = "_weir";
 /// The attribute that a touch adds to a source item and removes again. Its value is the migration's
 /// name.
 pub const TOUCH: &str = "_weir_touch";
-/// The value of [`TOUCH`] when a cut-over touches an item of a target to see who follows. It is not the
-/// name of a migration.
+/// The value of [`TOUCH`] when a cut-over touches a target's item to detect its consumers. It is not a
+/// valid name of a migration.
 pub const TOUCH_OF_CUTOVER: &str = "*";
-/// In the mark: the visible source item, see [`SourceItem`](super::SourceItem).
+/// A member of the mark: the visible source item, see [`SourceItem`](super::SourceItem).
 pub const MARK_FROM: &str = "from";
-/// In the mark: the stamp of the last statement of that source item.
+/// A member of the mark: the stamp of that source item's last statement.
 pub const MARK_AT: &str = "at";
-/// In the mark: present and true if that source item no longer has this target.
+/// A member of the mark: true if that source item no longer has this target; otherwise absent.
 pub const MARK_GONE: &str = "gone";
-/// In the mark: the registers of other source items, by source.
+/// A member of the mark: the registers of the other source items, by source.
 pub const MARK_MORE: &str = "more";
-/// In [`MARK_MORE`]: the target item of a source that is not visible.
+/// A member of an entry of [`MARK_MORE`]: the target item of a source whose item is not visible.
 const MORE_ITEM: &str = "item";
 
 /// The last statement of one source item about a target item.
@@ -46,12 +46,13 @@ pub struct Register {
     pub item: Option<Item>,
 }
 
-/// The registers of all source items of one target item, in the order of the sources' texts. Nearly all
-/// targets have one source.
+/// The registers of one target item, in the order of the sources' texts. Nearly all targets have one
+/// source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registers(Vec<(String, Register)>);
 
-/// The reason why an item of a target table has no valid mark: this migration did not write it.
+/// The reason why an item of a target table has no valid mark. This migration did not write the
+/// item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the target item was not written by this migration: {0}")]
 pub struct ForeignItem(&'static str);
@@ -81,9 +82,9 @@ impl OnlyMark<'_> {
 }
 
 impl Register {
-    /// Returns whether this register is the join of both. Equal stamps with different contents occur
-    /// only if a scan read an item twice. Either may be taken then, because the record of the change in
-    /// between has a later stamp.
+    /// Returns whether this register replaces the other one. Equal stamps with different contents occur
+    /// only if a scan read an item twice. The choice does not matter then: the record of the change
+    /// between the reads has a later stamp.
     fn wins_over(&self, other: &Self) -> bool {
         let content = |register: &Self| register.item.as_ref().map(model::json::item_to_string);
         self.stamp > other.stamp || (self.stamp == other.stamp && content(self) > content(other))
@@ -107,13 +108,14 @@ impl Join for Registers {
 }
 
 impl Registers {
-    /// Returns the registers with the statement of one source item.
+    /// Returns the registers with a single statement.
     #[must_use]
     pub fn of(source: String, register: Register) -> Self {
         Self(vec![(source, register)])
     }
 
-    /// Returns the position of a source, or where to insert it.
+    /// Returns the position of a source. If the source is absent, returns the position to insert
+    /// it.
     fn place(&self, source: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.as_str().cmp(source))
     }
@@ -129,23 +131,22 @@ impl Registers {
         self.place(source).ok().and_then(|place| self.0.get(place)).map(|(_, register)| register)
     }
 
-    /// Returns the only source with its register; `None` if there are several.
+    /// Returns the source with its register if there is exactly one.
     #[must_use]
     pub fn only(&self) -> Option<(&str, &Register)> {
         self.iter().next().filter(|_| self.0.len() == 1)
     }
 
-    /// Returns the item and the mark of a target with a single source: the parts of
-    /// [`Registers::to_item`]. `None` if there are several sources, or if the only one has no such
-    /// target.
+    /// Returns the item and the mark of a live target with a single source: the two parts of
+    /// [`Registers::to_item`]. Returns `None` for any other target.
     #[must_use]
     pub fn only_live(&self) -> Option<(&Item, OnlyMark<'_>)> {
         let (source, register) = self.only()?;
         Some((register.item.as_ref()?, OnlyMark { source, stamp: register.stamp.as_str() }))
     }
 
-    /// Returns the sources that have this target, in the order of their texts. More than one is a
-    /// collision.
+    /// Returns the sources that have this target, with their items, in the order of their texts.
+    /// More than one is a collision.
     pub fn live(&self) -> impl Iterator<Item = (&str, &Item)> {
         self.iter().filter_map(|(source, register)| Some((source, register.item.as_ref()?)))
     }
@@ -156,9 +157,9 @@ impl Registers {
         self.live().next().is_none()
     }
 
-    /// Returns the stored registers, joined with the later ones of `more`; `None` if none is later. A
-    /// statement with the stored stamp has been applied already. If the stored content differs then, a
-    /// writer has changed it since by an update, which keeps the mark.
+    /// Returns the stored registers joined with the later ones of `more`; `None` if none is later. A
+    /// statement with the stored stamp was already applied. If its content differs from the stored
+    /// one, a writer has updated the item since, which keeps the mark.
     #[must_use]
     pub fn joined(&self, more: &Self) -> Option<Self> {
         let is_later = |source: &str, said: &Register| {
@@ -177,7 +178,7 @@ impl Registers {
     /// Returns the item for the target table. `key` holds its key attributes.
     #[must_use]
     pub fn to_item(&self, key: &Item) -> Item {
-        // The first live source is visible; for a tombstone, the first source.
+        // The first live source is visible. A tombstone shows its first source.
         let shown = self.0.iter().position(|(_, register)| register.item.is_some()).unwrap_or(0);
         let Some((source, register)) = self.0.get(shown) else {
             return key.clone();
@@ -250,8 +251,8 @@ fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
 
-/// Returns an item without its mark and the mark of a touch, for a write to the same item. The marks of
-/// the fan-out and of a restore are kept.
+/// Returns an item without its migration marks, for a write to the same item. The marks of the fan-out
+/// and of a restore are kept.
 #[must_use]
 pub fn unmarked(item: &Item) -> Item {
     let mut item = item.clone();
@@ -260,23 +261,24 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// Returns whether an item is a tombstone: its mark says that it is gone, and it has no attributes
-/// besides its key. If a writer updates a tombstone, the result keeps the mark but is an item.
+/// Returns whether an item is a tombstone: its mark says that no source has it, and it has no
+/// attributes besides its key. After an update by a writer, the item keeps the mark but is no
+/// tombstone.
 #[must_use]
 pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))
 }
 
-/// Returns the same as [`is_bare_tombstone`], if only the names of the key attributes are known.
+/// Returns the same as [`is_bare_tombstone`]. It needs only the names of the key attributes.
 #[must_use]
 pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);
     gone && item.keys().all(|name| name == MARK || name == TOUCH || is_key(name))
 }
 
-/// Returns the item as a reader of a table sees it: without Weir's marks; `None` if it is a tombstone.
-/// Transforms and comparisons see only such items. So no mark gets from one table into another, and a
-/// mark of the fan-out on one side is not a difference.
+/// Returns the item as a reader of the table sees it: without Weir's marks, or `None` if it is a
+/// tombstone. Transforms and comparisons see only such items. A mark is therefore never copied into
+/// another table, and a mark of the fan-out is no difference between two tables.
 #[must_use]
 pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
     (!is_bare_tombstone(item, schema)).then(|| without_marks(item))
@@ -330,11 +332,11 @@ mod tests {
         assert!(gone.is_tombstone());
         let item = gone.to_item(&key());
         assert_eq!(visible(&item, &schema()), None);
-        // A writer's update of a tombstone is an item, although the mark remains.
+        // After a writer's update, a tombstone is an item, although the mark remains.
         let written = item.clone().with("v", "new");
         assert_eq!(visible(&written, &schema()), Some(key().with("v", "new")));
         assert_eq!(Registers::from_item(&item), Ok(gone.clone()));
-        // An older statement does not restore it.
+        // An older statement does not restore the item.
         assert_eq!(gone.joined(&live), None);
         assert_eq!(gone.only_live(), None);
     }
@@ -386,7 +388,7 @@ mod tests {
             assert_eq!(known.joined(&said(7, value)), None, "{value:?}");
             assert!(known.joined(&said(8, value)).is_some(), "{value:?}");
         }
-        // A source without a register is added, and an older statement of another source is not.
+        // A source without a register is added. An older statement of another source is not.
         let known = said(7, Some(2));
         let mut more = said(7, Some(3));
         more.join(Registers::of("b".to_owned(), register(1, Some(4))));
@@ -401,8 +403,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: statements join in any order and any number of repetitions, through the item and back.
-        /// A stamp stands for one content.
+        /// Goal: statements join in any order and any number of times, also after a conversion to the
+        /// item and back. Each stamp has one content.
         #[test]
         fn statements_join(
             said in prop::collection::btree_map((0..3_u8, 0..6_u32), prop::option::of(0..3_u32), 1..12)

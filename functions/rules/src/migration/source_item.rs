@@ -1,4 +1,4 @@
-//! Source items, identified by table and key. Their targets are not known here.
+//! The identity of a source item: its table and key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,14 +16,14 @@ pub struct SourceItem {
     pub key: Item,
 }
 
-/// The error for a text that is not a source item.
+/// The error for a text that does not identify a source item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid source item: expected `TABLE|KEY`, got=`{0}`")]
 pub struct SourceItemError(String);
 
 impl SourceItem {
-    /// Returns the text of the source item for an item of a table. It equals the `Display` text, but
-    /// avoids a copy of the key, because a migration needs it for each item that it reads.
+    /// Returns the text of a source item. It equals the `Display` text, but needs no copy of the
+    /// key. A migration needs the text for each item that it reads.
     pub(super) fn text(table: &str, item: &Item, schema: &KeySchema) -> String {
         let mut text = format!("{table}|");
         write_attributes(&mut text, item.iter().filter(|(name, _)| schema.contains(name)));

@@ -1,7 +1,7 @@
 //! Splitting: a document becomes a profile and parts in one partition, and is assembled from them again.
 //!
 //! A value that cannot become a part, such as an empty list or a value of another type, stays in the
-//! profile. Therefore every document survives the round trip unchanged. Items are stored elsewhere.
+//! profile. The assembly of its items therefore restores every document unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,20 @@ use super::key_template::KeyTemplate;
 use super::plan::{Cut, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parts};
 use super::reads::AttributePath;
 
-/// The maximum number of items of a document. A document of 400 KB has fewer, unless its parts are tiny;
-/// such parts should be cut into larger pieces.
+/// The maximum number of items of a document. A document of 400 KB has fewer, unless its parts are tiny.
+/// Tiny parts should be cut into larger pieces.
 pub const PARTS_MAX: usize = 1_000;
 
-/// The number of digits of a part's number in its sort key. It allows more than [`PARTS_MAX`] parts, for
-/// clients that add parts.
+/// The number of digits of the number in a part's sort key. It allows more than [`PARTS_MAX`] items,
+/// because clients may add parts.
 const NUMBER_DIGITS: usize = 6;
 
-/// The maximum length of a part's name in characters. The sort key of each of its items contains it.
+/// The maximum length of a part's name in characters, because the sort key of each of its items
+/// contains the name.
 const NAME_LENGTH_MAX: usize = 64;
 const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
 
-/// Errors, as places below the source with reasons.
+/// Errors: places below the source, with reasons.
 pub(super) type Misfits = Vec<(String, String)>;
 
 /// The checked definition of a split.
@@ -39,14 +40,14 @@ pub(super) struct Split {
 struct Part {
     name: String,
     path: Vec<String>,
-    /// The attribute of a part's item that holds its value: the last name of the path.
+    /// The attribute that holds the value in a part's item: the last name of the path.
     attribute: String,
     cut: Cut,
 }
 
 impl Split {
-    /// Checks how documents with the keys of `documents` are split into items with the keys of `items`.
-    /// `key` has the templates of the items' keys.
+    /// Checks how documents are split into items. `documents` and `items` are the key schemas of the
+    /// two tables, and `key` has the templates of the items' keys.
     ///
     /// # Errors
     /// The errors, as places below the source with reasons.
@@ -84,7 +85,7 @@ impl Split {
     /// Returns the partition key of a document's items.
     ///
     /// # Errors
-    /// An attribute is missing that the key is made of.
+    /// The document lacks an attribute that the key is made of.
     pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, String> {
         self.partition.1.value(document)
     }
@@ -104,7 +105,7 @@ impl Split {
     /// Returns the items of a document, with their keys.
     ///
     /// # Errors
-    /// The document has an attribute that is a key of the items, or becomes too many items.
+    /// The document has an attribute that is a key of the items, or it becomes too many items.
     pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, String> {
         for name in [&self.partition.0, &self.sort] {
             if document.contains_key(name) {
@@ -141,7 +142,7 @@ impl Split {
     /// Assembles a document from items in the order of their sort keys; `None` if there is no profile.
     ///
     /// # Errors
-    /// An item contains something for which the document has no place.
+    /// An item contains something that has no place in the document.
     pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {
@@ -190,8 +191,8 @@ impl Split {
         self.parts.iter().map(|part| AttributePath::of_names(&part.path))
     }
 
-    /// Returns the paths that exist in some documents but are cut in none, because the values are of
-    /// another type or empty, with the types of the values.
+    /// Returns the paths that exist in some documents but are cut in no document, with the types of
+    /// their values. Such values are empty or of another type.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));
@@ -209,7 +210,7 @@ impl Split {
     }
 }
 
-/// Returns whether a text can be a sort key, or the prefix before `#` in one.
+/// Returns whether a text can be a sort key, or the part of a sort key before `#`.
 fn is_name(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
     (1..=NAME_LENGTH_MAX).contains(&text.len()) && text.chars().all(is_allowed)
@@ -233,7 +234,8 @@ fn check_keys(
     }
     let references = partition.map(KeyTemplate::references).unwrap_or_default();
     if let Some(reference) = references.into_iter().find(|name| !documents.contains(name)) {
-        // A document that moves to another partition would be written from both.
+        // If this attribute changed, the document would move to another partition and be assembled
+        // from both.
         wrong.push((
             format!("key.{}", items.partition.name),
             format!("`{reference}` is not a key of the document; the parts of a document must stay in one partition"),
@@ -243,7 +245,7 @@ fn check_keys(
         && let Some(lacks) =
             documents.attributes().find(|key| !template.references().contains(&key.name.as_str()))
     {
-        // Two documents in one partition could not be distinguished.
+        // Without this key attribute in the template, two documents could share a partition.
         wrong.push((
             format!("key.{}", items.partition.name),
             format!("`{}` is a key of the document and must be part of this template", lacks.name),
@@ -337,13 +339,13 @@ impl Part {
             (Cut::Whole, value) => return vec![(self.name.clone(), value)],
             (Cut::Each, AttributeValue::L(members)) => members,
             (Cut::Bytes(most), AttributeValue::L(members)) => {
-                // A member of a list takes one byte in addition to its own. Source: DynamoDB developer
+                // A member of a list takes one byte more than its value. Source: DynamoDB developer
                 // guide, "Item sizes and formats".
                 let size = |member: &AttributeValue| member.size() + 1;
                 runs(members, size, most).map(AttributeValue::L).collect()
             }
             (Cut::Bytes(most), AttributeValue::M(members)) => {
-                // Its name counts too.
+                // A member of a map also takes the bytes of its name.
                 let size =
                     |(name, member): &(String, AttributeValue)| name.len() + member.size() + 1;
                 let maps = runs(members.into_iter().collect(), size, most);
@@ -362,7 +364,7 @@ impl Part {
         numbered.map(|(n, value)| (format!("{}#{n:0>NUMBER_DIGITS$}", self.name), value)).collect()
     }
 
-    /// Returns the value of these pieces, in order.
+    /// Returns the value that these pieces form, in their order.
     fn joined(&self, pieces: Vec<AttributeValue>) -> Option<AttributeValue> {
         let mut pieces = pieces.into_iter();
         match self.cut {
@@ -391,7 +393,7 @@ impl Part {
     }
 }
 
-/// Cuts members into runs of at most `most` bytes. A larger member is a run by itself.
+/// Cuts members into runs of at most `most` bytes. A member that is larger is a run by itself.
 fn runs<T>(
     members: Vec<T>,
     size: impl Fn(&T) -> usize,
@@ -415,7 +417,8 @@ fn value_at<'d>(document: &'d Item, path: &[String]) -> Option<&'d AttributeValu
     rest.iter().try_fold(document.get(first)?, |value, name| value.as_map()?.get(name))
 }
 
-/// Removes and returns the value at a path of a document, if it exists and `takes` accepts it.
+/// Removes and returns the value at a path of a document, if the value exists and `takes` returns
+/// true for it.
 fn take(
     document: &mut Item,
     path: &[String],
@@ -432,7 +435,7 @@ fn take(
     if members.get(last).is_some_and(takes) { members.remove(last) } else { None }
 }
 
-/// Puts a value where it was taken from. Missing maps on the path are created.
+/// Puts a value back at its path in the document. Missing maps on the path are created.
 fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<(), String> {
     let Some((last, above)) = path.split_last() else { return Ok(()) };
     let mut members = &mut document.0;

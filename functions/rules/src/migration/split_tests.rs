@@ -1,7 +1,8 @@
-//! Documents and their parts: every document survives the round trip, parts follow a document that grows
-//! and shrinks, and assemblies that overlap, repeat and come late end with the current parts.
+//! Tests of documents and their parts. The assembly restores every document unchanged. The parts follow
+//! a document that grows and shrinks. Overlapping, repeated and late assemblies end with the current
+//! parts.
 //!
-//! Tables are maps here. Writes over the wire are tested against the store.
+//! The tables are maps in memory. Other tests write to the store.
 
 use std::cell::RefCell;
 
@@ -17,7 +18,7 @@ use super::plan::{Cut, Part, Parts};
 use super::*;
 
 thread_local! {
-    // Compiling takes longer than many cases, so it is done once.
+    // The compilation takes longer than many cases, so it is done once.
     static BOTH: RefCell<(Migration, Migration)> = RefCell::new((
         compile(&plan(PARTS), Direction::Forward).unwrap(),
         compile(&plan(PARTS), Direction::Reverse).unwrap(),
@@ -110,7 +111,7 @@ fn map(names: &'static [&'static str]) -> impl Strategy<Value = BTreeMap<String,
     })
 }
 
-/// Returns the attributes of a document without its key: those that are parts, of any type, and others.
+/// Returns the attributes of a document without its key. Some are parts, of any type.
 fn content() -> impl Strategy<Value = Item> {
     let info = map(&["director", "actors", "picture", "words", "also", "year"]);
     let also = prop::option::of(map(&["actors", "of"]));
@@ -192,7 +193,8 @@ proptest! {
             state(&mut table, forward.backfill("documents", &document).unwrap());
             prop_assert_eq!(outputs.len(), table.len());
             for (target, item) in &outputs {
-                // Large values are in pieces. Only the profile may hold values that cannot become parts.
+                // Large values are in pieces. Values that cannot become parts are only in the
+                // profile.
                 let sort = item["sk"].as_str().unwrap();
                 if sort.contains('#') && sort != "PROFILE" && !sort.starts_with("actor") {
                     let rest = item.iter().filter(|(name, _)| !["pk", "sk"].contains(&name.as_str()));
@@ -216,8 +218,8 @@ proptest! {
         })?;
     }
 
-    /// Goal: parts follow a document that grows, shrinks, is deleted and created again, whenever it is
-    /// read.
+    /// Goal: the parts follow a document that grows, shrinks, is deleted and is created again,
+    /// whenever the document is read.
     #[test]
     fn parts_follow_their_document(
         versions in prop::collection::vec(prop::option::weighted(0.85, content()), 1..6),
@@ -252,7 +254,7 @@ proptest! {
             let (_, items) = partition(&table, 1);
             let last = versions.last().unwrap().as_ref().map(|content| document(1, content));
             prop_assert_eq!(back.document("parts", &items), Ok(last));
-            // Only tombstones are left of earlier versions.
+            // Earlier versions have left only tombstones.
             let stands = items.iter().filter_map(|item| back.visible("parts", item)).count();
             let expected = versions.last().unwrap().as_ref().map_or(0, |content| {
                 forward.outputs("documents", &document(1, content)).unwrap().len()
@@ -263,8 +265,8 @@ proptest! {
     }
 }
 
-/// An assembler that works like the executor: it reads the document, then the parts, and writes the
-/// document if it is still the one that was read.
+/// An assembler that works like the executor. It reads the document and then the parts. It writes
+/// the document if the document is still the one that it read.
 #[derive(Clone, Debug, Default)]
 struct Assembler {
     stands: Option<Option<Item>>,
@@ -309,13 +311,13 @@ impl Assembler {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Goal: the final document equals the assembly of its parts, however assemblers that are notified
-    /// of each change overlap.
+    /// Goal: the final document equals the assembly of its parts, if several assemblers work on each
+    /// change at the same time.
     #[test]
     fn assemblies_that_overlap_end_at_the_parts(
         was_there in any::<bool>(),
-        // A part that is put or deleted (number 0 is the profile), and the assembler that continues
-        // afterwards.
+        // Each event puts or deletes a part (number 0 is the profile). One assembler continues
+        // after it.
         events in prop::collection::vec(
             (0..4_usize, prop::option::weighted(0.7, 0..4_u8), prop::collection::vec(any::<Index>(), 0..6)),
             1..10,
@@ -510,7 +512,7 @@ fn a_map_is_cut_into_maps_of_its_members() {
     let pieces = BTreeMap::from([
         ("words#000000", vec!["de"]),
         ("words#000001", vec!["en", "fr"]),
-        // A member that is larger is a piece of its own.
+        // A member that is larger than the limit is a piece of its own.
         ("words#000002", vec!["it"]),
     ]);
     BOTH.with_borrow(|(forward, _)| {

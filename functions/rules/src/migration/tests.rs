@@ -1,4 +1,4 @@
-//! Decisions about records as text cases, and plans that do not fit their tables.
+//! Text cases of decisions about records, and tests of plans that do not match their tables.
 
 use model::stream_record::{RecordView, lambda_record_from_str};
 use model::{KeyAttribute, KeyAttributeType};
@@ -56,8 +56,8 @@ fn decisions() {
     check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), DECISIONS);
 }
 
-/// Goal: no mark of the fan-out, of a restore or of another migration gets into a target, and a
-/// difference in marks alone is not a difference between two tables.
+/// Goal: no mark of the fan-out, of a restore or of another migration is copied into a target.
+/// Items that differ only in marks are equal.
 #[test]
 fn marks_of_the_source_are_not_in_a_target() {
     let own = crate::marks::tests::OWN.replace(r#""id""#, r#""customer":{"S":"A"},"id""#);
@@ -126,7 +126,7 @@ fn invalid_plans_are_reported_with_their_place() {
 
 #[test]
 fn a_duplicate_table_of_a_plan_is_reported() {
-    // Several entries may read one table if they write to others.
+    // Several entries may read the same table if they write to different tables.
     let mut twice = plan(".", &KEYS);
     twice.from.push(twice.from[0].clone());
     assert!(Migration::compile(&twice, Direction::Forward, &schemas()).is_ok());

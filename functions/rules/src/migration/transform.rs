@@ -12,7 +12,7 @@ use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// The maximum number of items that a transform may make from one item: as many as fit one transaction.
+/// The maximum number of items that a transform may make from one item. One transaction holds as many.
 pub const OUTPUTS_MAX: usize = 100;
 
 /// A checked transform.
@@ -60,12 +60,12 @@ impl Transform {
         &self.text
     }
 
-    /// Returns the items that the transform makes from one item. They may be empty only if the program
-    /// declares that by a step that is `select` or `empty`.
+    /// Returns the items that the transform makes from one item. There may be none only if the program
+    /// has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// The program fails for this item, yields nothing without declaring it, yields more than
-    /// [`OUTPUTS_MAX`] items, or yields a value that is not an item.
+    /// The program fails for this item, or yields nothing without having such a step. It yields more
+    /// than [`OUTPUTS_MAX`] items, or a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;

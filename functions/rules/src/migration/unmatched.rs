@@ -1,4 +1,4 @@
-//! Names in a plan that no item of a sample has, which are probably typing errors.
+//! Names in a plan that no item of a sample has. They are probably typing errors.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub enum Unmatched {
     Read(Absent),
     /// A split cuts at a path that no document has.
     Cut(Absent),
-    /// A split cuts nothing at a path, because of the types of its values.
+    /// A split cuts nothing at a path, because no value there has a type that can be cut.
     Uncut {
         /// The path.
         path: String,
@@ -24,8 +24,8 @@ pub enum Unmatched {
 }
 
 impl Migration {
-    /// Returns the parts of a plan that match none of the given items of a table. Empty if there are no
-    /// items.
+    /// Returns the parts of a plan that match none of the given items of a table. The result is empty
+    /// if there are no items.
     #[must_use]
     pub fn unmatched(&self, table: &str, items: &[Item]) -> BTreeSet<Unmatched> {
         let visible: Vec<Item> =

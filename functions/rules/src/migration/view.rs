@@ -1,4 +1,4 @@
-//! The JSON view of items that transforms see, lossless in both directions.
+//! The JSON form in which transforms see items. The conversion is lossless in both directions.
 //!
 //! | DynamoDB | in the transform |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | SS, NS, BS | `{"$ss": [...]}`, `{"$ns": [...]}`, `{"$bs": ["base64"]}` |
 //! | M with one member whose name begins with `$` | `{"$map": {...}}` |
 //!
-//! The result of a transform is read in the same way. Nothing is computed here.
+//! The result of a transform is converted back in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -74,8 +74,8 @@ fn of_value(value: &AttributeValue) -> Val {
 /// Returns the item for an object of attributes.
 ///
 /// # Errors
-/// The value is not an object, or contains a value that cannot be stored. The text names it and says
-/// why.
+/// The value is not an object, or contains a value that cannot be stored. The text names this value
+/// and the reason.
 pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     let Val::Obj(members) = value else {
         return Err(format!("the transform gave {}, not an object of attributes", kind(value)));
@@ -83,7 +83,7 @@ pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     members_of(members, None, 0).map(Item)
 }
 
-/// The path of a value, for people. It is formatted only for an error.
+/// The path of a value, for people. It is formatted only if there is an error.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     outer: Option<&'p Path<'p>>,

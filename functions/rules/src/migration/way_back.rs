@@ -1,7 +1,8 @@
-//! The check of the way back, before it is needed: whether the targets of an item become that item
-//! again, and whether `inverse` reads the tables that the plan writes.
+//! The check of the way back, which is the direction from the targets to the sources. It finds out
+//! before a cut-over whether the targets of an item become this item again, and whether `inverse`
+//! reads the tables that the plan writes.
 //!
-//! Nothing is read or written here.
+//! The caller reads the items.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ use super::plan::{Direction, Kind, Plan};
 use super::{Migration, PlanError, Rewrite};
 
 impl Plan {
-    /// Returns errors for the tables that the way back reads although the plan does not write to them:
-    /// their `inverse` could restore nothing.
+    /// Returns errors for the tables that `inverse` reads although the plan does not write to them.
+    /// Nothing could be restored from them.
     #[must_use]
     pub fn unwritten(&self) -> Vec<PlanError> {
         let written = self.target_tables(Direction::Forward);
@@ -35,9 +36,9 @@ impl Plan {
 }
 
 impl Migration {
-    /// Checks that the way back restores exactly this item from its targets. In place, where the item
-    /// itself is changed: that the way back followed by the way forward yields this item, if the item is
-    /// as the plan requires.
+    /// Checks that the way back restores exactly this item from its targets. In place, there are no
+    /// targets. An item that is as the plan requires must then be the same after the way back and the
+    /// forward transform.
     ///
     /// # Errors
     /// The item that is not restored, and why.

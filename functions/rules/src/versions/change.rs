@@ -1,6 +1,6 @@
-//! Changes: statements about one item's history, by stamp, and how they are joined.
+//! Changes of one item, by stamp, and how sets of changes are joined.
 //!
-//! A change has no number, because its number follows from the changes before it.
+//! A change has no number, because its number depends on the changes before it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub struct Change {
     pub image: Option<Item>,
     /// The item before the change; `None` if it did not exist.
     pub before: Option<Item>,
-    /// The fingerprint of the item before the change, even if the item is too large for a version.
+    /// The fingerprint of the item before the change. It is present even if that item is too large
+    /// for a version.
     pub follows: Option<u128>,
     /// The time of the change in seconds since 1970, if the record has it.
     pub at_seconds: Option<u64>,
@@ -29,7 +30,7 @@ pub struct Change {
     pub event_id: String,
 }
 
-/// Changes of one item by stamp. A stamp names one change, so the join is a union.
+/// Changes of one item by stamp. A stamp identifies one change, so the join is a union.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes(BTreeMap<Stamp, Change>);
 
@@ -77,8 +78,8 @@ impl Changes {
         self.0.keys().next()
     }
 
-    /// Returns the earliest changes: at most `count`, with images of at most `bytes`, but always at
-    /// least one.
+    /// Returns the earliest changes: at most `count`, with images of at most `bytes`. It returns at
+    /// least one change if there is one.
     #[must_use]
     pub fn first(&self, count: usize, bytes: usize) -> Self {
         let mut sum = 0;
@@ -96,14 +97,14 @@ impl Changes {
         those.map(|(stamp, change)| (stamp.clone(), change.clone())).collect()
     }
 
-    /// Returns the changes without the items before them.
+    /// Returns the changes without the images of the item before each change.
     #[must_use]
     pub fn baseless(self) -> Self {
         let baseless = |(stamp, change)| (stamp, Change { before: None, ..change });
         self.0.into_iter().map(baseless).collect()
     }
 
-    /// Returns the changes, with those of `other` replacing those with the same stamps.
+    /// Returns the changes. A change of `other` replaces the change with the same stamp.
     #[must_use]
     pub fn replaced(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -1,9 +1,9 @@
 //! Editions: versions of many items that are published together. One edition is current.
 //!
-//! An edition is prepared under its own keys while another one is current. Then one conditional write of
-//! the head publishes it. So a reader that reads the head once, and then items of the edition that it
-//! names, sees exactly one edition. This module defines the states of an edition and the items that
-//! store them. Nothing is read or written here.
+//! An edition is prepared under its own keys while another edition is current. One conditional write of
+//! the head then publishes it. A reader reads the head once, and then items of the edition that the head
+//! names. The reader therefore sees exactly one edition. This module defines the states of an edition
+//! and the items that store them. The caller reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,11 @@ use crate::rule::Refusal;
 pub const EDITION_PARTITION: &str = "edition";
 /// The sort key attribute of a table of editions.
 pub const EDITION_ITEM: &str = "item";
-/// The sort key of a head. The records of editions in the same partition have a [`version_text`].
+/// The sort key of a head. In the same partition are the records of the editions, whose sort keys
+/// are a [`version_text`].
 pub const EDITION_HEAD: &str = "v0";
-/// The attribute that counts the writes of a head. The assignment of a number is conditional on it.
+/// The attribute that counts the writes of a head. The write that assigns a number is conditional
+/// on it.
 pub const EDITION_REVISION: &str = "revision";
 /// The attribute with the state of an edition.
 pub const EDITION_STATE: &str = "state";
@@ -28,8 +30,8 @@ pub const EDITION_STATE: &str = "state";
 pub const EDITION_LEFT_AT: &str = "left_at";
 /// The attribute with the item itself.
 pub const EDITION_IMAGE: &str = "image";
-/// The number of parts over which the items of an edition are spread, so that no partition holds all of
-/// them.
+/// The number of partitions over which the items of an edition are spread, so that no partition holds
+/// all of them.
 pub const EDITION_PARTS: u64 = 16;
 
 /// The head's attribute with the current edition.
@@ -48,7 +50,7 @@ const BASE: &str = "base";
 /// The state of an edition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditionState {
-    /// The items are being written. The command that wrote them may have died.
+    /// The items are being written. If the command has died, the edition stays in this state.
     Preparing,
     /// All items are written.
     Ready,
@@ -89,19 +91,19 @@ pub struct Edition {
     /// The key attributes of the items.
     pub keys: Vec<String>,
     /// The edition that was current when this one was begun; 0 if there was none. `None` if an earlier
-    /// release prepared this one.
+    /// release prepared this edition.
     pub base: Option<u64>,
-    /// The time when the edition last ceased to be current, in seconds since 1970. `None` if it was
-    /// never current, or if an earlier release changed the head.
+    /// The time when the edition last stopped being current, in seconds since 1970. `None` if it
+    /// was never current, or if an earlier release changed the head.
     pub left_at: Option<u64>,
 }
 
 /// The item that names the current edition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EditionHead {
-    /// The edition that readers see; 0 if there is none yet.
+    /// The edition that readers see; 0 if none was published yet.
     pub current: u64,
-    /// The edition that readers saw before; 0 if there is none.
+    /// The edition that readers saw before this one; 0 if there was none.
     pub previous: u64,
     /// The highest assigned number.
     pub latest: u64,
@@ -109,7 +111,7 @@ pub struct EditionHead {
     pub revision: u64,
 }
 
-/// The reason why an item of a table of editions cannot be parsed: something else wrote it.
+/// The reason why an item of a table of editions cannot be parsed: another program wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged edition: {0}")]
 pub struct DamagedEdition(String);
@@ -128,7 +130,8 @@ pub enum PublishRefusal {
         "edition {0} was prepared before edition {1} was published; prepare it again, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
-    /// This edition was prepared while another edition was current than now, whose changes it lacks.
+    /// Since this edition was prepared, another edition has become current. This edition lacks its
+    /// changes.
     #[error(
         "edition {number} was prepared while {} was current, and now {} is: prepare it again, or make it current anyway with `rollback --to {number}`",
         named(*.base),
@@ -137,7 +140,7 @@ pub enum PublishRefusal {
     OtherBase {
         /// The number of the edition.
         number: u64,
-        /// The edition that was current then.
+        /// The edition that was current at the preparation.
         base: u64,
         /// The edition that is current now.
         current: u64,
@@ -156,7 +159,7 @@ fn named(number: u64) -> String {
     if number == 0 { "none".to_owned() } else { format!("edition {number}") }
 }
 
-/// A digest of items that does not depend on their order: the sum of their hashes.
+/// A digest of items: the sum of their hashes. It does not depend on the order of the items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     /// The number of items.
@@ -185,17 +188,17 @@ pub fn records_key(set: &str) -> String {
     format!("{set}#")
 }
 
-/// Returns the partition key of one of the [`EDITION_PARTS`] parts of an edition.
+/// Returns the partition key of one of the [`EDITION_PARTS`] partitions of an edition.
 #[must_use]
 pub fn part_key(set: &str, number: u64, part: u64) -> String {
     format!("{set}#{}#{part:02}", version_text(number))
 }
 
-/// Checks that an edition can hold an item, given its key as text. Without an image, checks the key
-/// alone.
+/// Checks that an edition can hold an item, whose key is given as text. Without an image, only the
+/// key is checked.
 ///
 /// # Errors
-/// The reason why it cannot, and what to do.
+/// The reason why the edition cannot hold the item, and what to do.
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
@@ -204,14 +207,14 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
         )));
     }
     let Some(image) = image else { return Ok(()) };
-    // The number of an edition always takes the same number of bytes.
+    // The number 1 gives the right size, because every number takes the same number of bytes.
     let size = item_of_edition(set, 1, key, image).size();
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
             "with its key it takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make it smaller, or leave it out with --through"
         )));
     }
-    // In the edition the image is a map, one level deeper than the item.
+    // In the edition the image is a member of a map, one level deeper than in the table.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
@@ -221,7 +224,7 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     Ok(())
 }
 
-/// Returns the part of an item, from its key as text.
+/// Returns the number of the partition that holds an item. `key` is the item's key as text.
 #[must_use]
 pub fn part_of(key: &str) -> u64 {
     Token::of(&KeyValue::S(key.to_owned())).0 % EDITION_PARTS
@@ -264,19 +267,19 @@ impl EditionHead {
         Self { latest: self.latest + 1, revision: self.revision + 1, ..self }
     }
 
-    /// Returns the head after the publication of an edition. An edition that was prepared while another
-    /// one was current is refused, because it would silently undo the current one. The head is written
-    /// on the condition that it still names the editions that were read, so the check holds until then.
+    /// Returns the head after the publication of an edition. If another edition was current when this
+    /// one was prepared, the publication would silently undo that edition, so it is refused. The write
+    /// of the head is conditional on the editions that were read, so the check is still valid then.
     ///
     /// # Errors
     /// The reason why the edition cannot be published.
     pub fn published(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         let (number, current) = (edition.number, self.current);
-        // The base does not matter while the edition is incomplete.
+        // An incomplete edition is refused in any case, so its base does not matter.
         let base = edition.base.filter(|_| edition.state == EditionState::Ready);
         match base {
-            // The command was repeated: the edition is current, and was prepared while another one was
-            // current.
+            // The command was repeated. The edition is already current, so its base differs from
+            // the current one.
             _ if number == current => {}
             Some(base) if base != current => {
                 return Err(PublishRefusal::OtherBase { number, base, current });
@@ -289,9 +292,9 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// Returns the edition that was current before this one. If its number is higher, the current
-    /// edition is the result of a roll-back. A second roll-back would undo the first one, so it is
-    /// refused.
+    /// Returns the edition that was current before the current one, for a roll-back. If its number
+    /// is higher, the current edition is itself the result of a roll-back. A second roll-back would
+    /// undo the first one, so it is refused.
     ///
     /// # Errors
     /// There is no edition to roll back to.
@@ -303,7 +306,7 @@ impl EditionHead {
         }
     }
 
-    /// Returns the head after a roll-back, or a step forward, to an edition.
+    /// Returns the head that makes an older or newer edition current.
     ///
     /// # Errors
     /// The reason why the edition cannot become current.
@@ -318,10 +321,10 @@ impl EditionHead {
         Ok(Self { current, previous, revision: self.revision + 1, ..self })
     }
 
-    /// Returns the editions that may be pruned. The current edition, the one before it, and the last
-    /// `keep` others are kept. So is every edition that was begun, or that readers left, at or after
-    /// `before` (in seconds since 1970). An edition in preparation may be pruned if it is that old,
-    /// because its command is dead.
+    /// Returns the editions that may be pruned. These are kept: the current edition, the previous
+    /// one, and the last `keep` complete ones. Every edition is also kept if it was begun, or last
+    /// stopped being current, at or after `before` (in seconds since 1970). An older edition in
+    /// preparation may be pruned, because its command is dead.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);
@@ -341,8 +344,8 @@ impl EditionHead {
 }
 
 impl Edition {
-    /// Returns the last recorded time at which the edition was written or read. An edition that was
-    /// current for months may have been left a second ago, and its readers may not be finished.
+    /// Returns the last recorded time at which the edition was in use. An edition may have been
+    /// current for months until a second ago, and its readers may still be reading.
     fn in_use_at(&self) -> u64 {
         self.left_at.map_or(self.at_seconds, |left| left.max(self.at_seconds))
     }
@@ -399,7 +402,8 @@ impl Edition {
     }
 }
 
-/// Returns the key of an item as DynamoDB JSON, with the attributes `keys`; `None` if it lacks one.
+/// Returns the key of an item as DynamoDB JSON. `keys` are the key attributes. Returns `None` if
+/// the item lacks one of them.
 #[must_use]
 pub fn key_of(item: &Item, keys: &[String]) -> Option<String> {
     let mut key = Item::new();
@@ -476,19 +480,21 @@ mod tests {
     fn an_edition_that_was_published_meanwhile_is_not_undone() {
         let other =
             |number, base, current| Err(PublishRefusal::OtherBase { number, base, current });
-        // Both were prepared over edition 1.
+        // Edition 1 was current when both editions were prepared.
         let (two, three) = (prepared_over(1, 2), prepared_over(1, 3));
         let first = EditionHead { current: 1, previous: 0, latest: 3, revision: 4 };
         let second = first.published(&two).unwrap();
         assert_eq!(second.published(&three), other(3, 1, 2));
         assert_eq!(second.published(&two), Err(PublishRefusal::IsCurrent(2)));
         assert_eq!(second.turned_to(&three).unwrap().current, 3);
-        // An edition that was prepared over the rolled back one would undo the roll-back.
+        // An edition that was prepared while the rolled back one was current would undo the
+        // roll-back.
         let four = prepared_over(2, 4);
         let back = second.turned_to(&edition(1, EditionState::Ready)).unwrap();
         assert_eq!(back.published(&four), other(4, 2, 1));
         assert_eq!(back.published(&three).unwrap().current, 3);
-        // The first edition of a set, and another one that was prepared before the first was published.
+        // The first edition of a set, and a second one that was prepared before the first was
+        // published.
         let begun = EditionHead { latest: 2, revision: 2, ..EditionHead::default() };
         let first = begun.published(&prepared_over(0, 1)).unwrap();
         let refusal = first.published(&prepared_over(0, 2)).unwrap_err();
@@ -496,7 +502,7 @@ mod tests {
             refusal.to_string(),
             "edition 2 was prepared while none was current, and now edition 1 is: prepare it again, or make it current anyway with `rollback --to 2`"
         );
-        // An edition that was prepared by an earlier release, without a base.
+        // This edition was prepared by an earlier release, so it has no base.
         assert_eq!(first.published(&edition(2, EditionState::Ready)).unwrap().current, 2);
     }
 
@@ -508,7 +514,8 @@ mod tests {
         assert_eq!(head.before(), Ok(1));
         let back = head.turned_to(&edition(1, Ready)).unwrap();
         assert_eq!(back.before(), Err(PublishRefusal::IsRolledBack(1, 2)));
-        // Forward again, or to one that was made since. Afterwards there is an edition to roll back to.
+        // A step forward again, or to an edition that was made since. Both leave an edition to roll
+        // back to.
         assert_eq!(back.turned_to(&edition(2, Ready)).unwrap().before(), Ok(1));
         assert_eq!(back.published(&edition(3, Ready)).unwrap().before(), Ok(1));
     }
@@ -530,7 +537,7 @@ mod tests {
         assert_eq!(head.prunable(&editions, 0, 700), [6, 4, 2, 1]);
         assert_eq!(head.prunable(&editions, 1, 900), [8, 6, 4, 2, 1]);
         assert_eq!(head.prunable(&editions, 2, 650), [6, 2, 1]);
-        // An edition whose pruning has begun is always prunable, because it cannot be published.
+        // An edition whose pruning has begun may always be pruned, because it cannot be published.
         assert_eq!(head.prunable(&editions, 9, 0), [2]);
     }
 
@@ -543,7 +550,8 @@ mod tests {
         for (before, expected) in [(701, &[3, 2, 1][..]), (700, &[3, 1]), (680, &[3]), (300, &[])] {
             assert_eq!(head.prunable(&editions, 0, before), expected, "{before}");
         }
-        // A clock that was behind when the edition was left does not make it older.
+        // The clock was behind when the edition stopped being current. This does not make the
+        // edition older.
         assert_eq!(head.prunable(&[left(3, Some(7))], 0, 300), [0; 0]);
     }
 

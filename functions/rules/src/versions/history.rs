@@ -1,6 +1,7 @@
 //! A stored history: the head, version `v0`, and the versions after it.
 //!
-//! This module converts both kinds of items. `plan` decides which versions there must be.
+//! This module converts heads and versions from and to items. `plan` decides which versions must
+//! exist.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ const TTL: &str = "ttl";
 /// The kind of change that a version comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The item as it was before the first known change, or when the table was back-filled.
+    /// The item before the first known change, or as a back-fill of the table found it.
     Base,
     /// The item was created.
     Insert,
@@ -84,21 +85,23 @@ impl VersionEvent {
 pub struct Version {
     /// The number, from 1.
     pub number: u64,
-    /// The stamp of the change; [`Stamp::lowest`] for a base, which precedes every change.
+    /// The stamp of the change. For a base it is [`Stamp::lowest`], because a base is before every
+    /// change.
     pub stamp: Stamp,
     /// The kind of change.
     pub event: VersionEvent,
     /// The item; `None` if it was deleted.
     pub image: Option<Item>,
     /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a
-    /// base: when a back-fill saw the item, which was the same at that time and maybe before; `None` if
+    /// base: the time when a back-fill found the item, which may have been the same before. `None` if
     /// the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
     /// The id of the stream record; empty for a base.
     pub event_id: String,
-    /// The time until which the version is kept, in seconds since 1970. TTL deletes it afterwards.
+    /// The time until which the version is kept, in seconds since 1970. TTL deletes it after this
+    /// time.
     pub expires_at: Option<u64>,
     /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
     /// a version of an earlier release.
@@ -110,21 +113,21 @@ pub struct Version {
 pub struct Head {
     /// The number of the current version, from 1.
     pub latest: u64,
-    /// The number of the first version that was not pruned because of newer ones.
+    /// The number of the first version that was not pruned.
     pub first: u64,
     /// The stamp of the current version.
     pub stamp: Stamp,
     /// The number of writes of the history, from 1. The next write is conditional on it.
     pub revision: u64,
-    /// The number of the last version that has an expiry; 0 if none has. All versions before it have one
-    /// too.
+    /// The number of the last version with an expiry; 0 if none has one. All versions before it have an
+    /// expiry too.
     pub expiring: u64,
-    /// The expiry of that version in seconds since 1970. No later version expires earlier, so expiry
-    /// always removes the beginning of the history.
+    /// The expiry of that version in seconds since 1970. Expiries never decrease from version to
+    /// version, so TTL always removes the beginning of the history.
     pub expiring_at: u64,
 }
 
-/// The reason why an item of a table of histories cannot be parsed: something else wrote it.
+/// The reason why an item of a table of histories cannot be parsed: another program wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "damaged history: {0}; restore the history item from a backup, or delete the whole history"
@@ -148,29 +151,28 @@ pub fn number_of_version(text: &str) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// Returns the size of an image in a version in bytes. As a map it takes 3 bytes more, and 1 more for
-/// each attribute.
+/// Returns the size of an image within a version, in bytes. The image is a map there, which takes 3
+/// bytes more, and 1 byte more for each attribute.
 pub(super) fn image_bytes(image: &Item) -> usize {
     3 + image.size() + image.len()
 }
 
-/// The reason why a history does not tell what an item was at a time.
+/// The reason why a history does not show what an item was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotKnown {
     /// The history begins later.
     #[error("the history begins later")]
     Earlier,
-    /// The version of that time may be one of these, which are missing.
+    /// The version of that time may be one of these missing versions.
     #[error("versions {0} to {1} are missing, and one of them may be of that time")]
     Missing(u64, u64),
 }
 
-/// Returns the last of some versions, ordered by number, that was made at or before a time in seconds
-/// since
-/// 1970. A version without a time counts as made with the version before it.
+/// Returns the version that was current at a time, in seconds since 1970. `versions` are ordered by
+/// number. A version without a time counts as made together with the previous version.
 ///
 /// # Errors
-/// No version is that old, or versions are missing where the one of that time would be.
+/// No version is that old, or the version of that time may be missing.
 pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
@@ -184,17 +186,17 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
     }
 }
 
-/// Returns whether there is a known time from which on the item was as in the version `chosen`. If
-/// neither it nor a version before it has a time, [`as_of`] returns it for any time before the next
-/// version, although the item may have been different then.
+/// Returns whether it is known since when the item was as in the version `chosen`. If neither this
+/// version nor an earlier one has a time, [`as_of`] returns the version for any time before the
+/// next version. The item may have been different then.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
     until_then.any(|version| version.at_seconds.is_some())
 }
 
-/// Returns a hash that is equal for items that differ only in marks of migrations. It is stored in
-/// tables, so it must never change between builds.
+/// Returns a hash of an item that ignores marks of migrations. Tables store it, so it must never
+/// change between builds.
 #[must_use]
 pub fn fingerprint(item: &Item) -> u128 {
     xxh3_128(json::item_to_string(&unmarked(item)).as_bytes())
@@ -284,9 +286,9 @@ impl Version {
         }
     }
 
-    /// Returns whether the version follows directly on one whose image has the fingerprint `before`, which
-    /// is `None` if that version is a deletion. If not, a change between the two is missing. A version that
-    /// does not store what it follows counts as following directly.
+    /// Returns whether the version directly follows a version whose image has the fingerprint `before`,
+    /// which is `None` for a deletion. If it does not, a change between the two is missing. A version
+    /// without a stored fingerprint counts as following directly.
     #[must_use]
     pub fn is_next_to(&self, before: Option<u128>) -> bool {
         match self.event {
@@ -298,16 +300,16 @@ impl Version {
         }
     }
 
-    /// Returns whether its item was created in another stream than the one of the stamp `before`. That
-    /// happens if the table was deleted and created again, which records no deletions, or if it had no
-    /// stream for some time.
+    /// Returns whether the item was created in another stream than that of the stamp `before`. This
+    /// happens if the table was deleted and created again, because no record reports such deletions.
+    /// It also happens if the table had no stream for some time.
     #[must_use]
     pub fn begins_anew(&self, before: &Stamp) -> bool {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
     }
 
-    /// Returns whether this is the first version of an item that existed before. No version contains the
-    /// item of that time.
+    /// Returns whether this is the first version although the item existed before. No version contains
+    /// the earlier item.
     #[must_use]
     pub fn lacks_base(&self) -> bool {
         self.number == 1 && matches!(self.event, VersionEvent::Modify | VersionEvent::Remove)
@@ -417,7 +419,7 @@ mod tests {
             (VersionEvent::Modify, Some(one), Some(one), true),
             (VersionEvent::Modify, Some(one), Some(other), false),
             (VersionEvent::Remove, Some(one), None, false),
-            // A version of an earlier release.
+            // This version was written by an earlier release.
             (VersionEvent::Modify, None, Some(other), true),
             (VersionEvent::Insert, None, None, true),
             (VersionEvent::Insert, None, Some(one), false),
@@ -429,7 +431,7 @@ mod tests {
             assert_eq!(version.lacks_base(), lacks, "{version:?}");
             assert!(!Version { number: 2, ..version }.lacks_base());
         }
-        // In the stream of a table that was created again.
+        // These versions are in the stream of a table that was created again.
         let stamp = |label: &str| Stamp::of_record(label, &"7".parse().unwrap());
         for (event, label, expected) in [
             (VersionEvent::Insert, "2", true),
@@ -494,18 +496,19 @@ mod tests {
             assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
         assert_eq!(as_of(&versions[1..], 9), Err(NotKnown::Earlier));
-        // Nothing is known before version 2. A version without a time was made with the one before it.
+        // Nothing is known before version 2. A version without a time counts as made with the previous
+        // version.
         let known = |versions: &[Version]| -> Vec<bool> {
             versions.iter().map(|version| has_known_begin(versions, version)).collect()
         };
         assert_eq!(known(&versions), [false, true, true, true]);
         assert_eq!(known(&[version(1, None), version(2, None)]), [false, false]);
         assert_eq!(known(&[version(3, Some(9)), version(4, None)]), [true, true]);
-        // The back-fill saw the item, and nothing is known before that.
+        // The back-fill found the item as in version 1. Nothing is known before that time.
         let seen = [version(1, Some(8)), version(2, Some(10))];
         assert_eq!(as_of(&seen, 7), Err(NotKnown::Earlier));
         assert_eq!(as_of(&seen, 8).map(|v| v.number), Ok(1));
-        // Without versions 2 and 3 the item before version 4 is unknown.
+        // Because versions 2 and 3 are missing, the item before version 4 is unknown.
         let broken = [versions[0].clone(), versions[3].clone()];
         assert_eq!(as_of(&broken, 11), Err(NotKnown::Missing(2, 3)));
         assert_eq!(as_of(&broken, 12).map(|v| v.number), Ok(4));

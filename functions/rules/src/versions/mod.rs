@@ -1,9 +1,9 @@
 //! Versions: every change of an item becomes one numbered version below the item's key.
 //!
-//! A record states the item after the change, as of its stamp. Version *n* is the *n*-th change of the
-//! item in stream order. So a history depends only on the set of known changes, and not on the order or
-//! number of deliveries. [`plan`] assigns the numbers from the history's head. Nothing is read or
-//! written here, and the table of histories is not known.
+//! A record contains the item after the change. Version *n* is the *n*-th change of the item in stream
+//! order. A history therefore depends only on the set of known changes, and not on the order or number
+//! of deliveries. [`plan`] assigns the numbers, based on the history's head. The processor reads and
+//! writes the items.
 
 mod change;
 pub mod edition;
@@ -31,18 +31,19 @@ use crate::migration::{TOUCH, unmarked};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// The size of a version item without its key and image in bytes: names, stamp, event, times.
+/// The size of a version item in bytes without its key and image: attribute names, stamp, event and
+/// times.
 const VERSION_OVERHEAD_BYTES: usize = 400;
 
 /// The versions rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// The table whose changes become versions. Records of another table are refused, because their keys
-    /// could be equal.
+    /// The table whose changes become versions. Records of any other table are refused, because their
+    /// keys could be equal to keys of this table.
     pub table: String,
 }
 
-/// Returns the key of an item's history: the item's key as DynamoDB JSON, names in order.
+/// Returns the key of an item's history: the item's key as DynamoDB JSON, with the names in order.
 #[must_use]
 pub fn history_key(key: &Item) -> String {
     json::item_to_string(key)
@@ -69,7 +70,7 @@ impl Versions {
     }
 }
 
-/// Returns the change of a record, for the history with the key `key`.
+/// Returns the change of a record. `key` is the key of the item's history.
 fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     let change = &record.record;
     let image = match change.event_name {
@@ -81,15 +82,15 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     fits_into_a_version(key, image)?;
     let before = change.old_image.as_ref().filter(|_| change.event_name != EventName::Insert);
     let follows = before.map(fingerprint);
-    // An item that does not fit cannot be a base. The history then begins with the change itself, and
-    // does not cover the time before. That is better than losing the change.
+    // The item before the change may be too large for a base. The history then begins with the change
+    // and does not cover the time before. Otherwise the change itself would be lost.
     let before = before.filter(|before| fits_into_a_version(key, Some(before)).is_ok());
     Ok(Change {
         event: VersionEvent::of_record(change.event_name),
         image: image.cloned(),
         before: before.cloned(),
         follows,
-        // Some senders write 0 for an unknown time.
+        // Some senders write 0 for an absent time.
         at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
         by_ttl: change.is_time_to_live(),
         event_id: change.event_id.clone(),
@@ -126,8 +127,9 @@ pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Returns whether DynamoDB's message rejects an item because of its content, which no retry and no
-/// other deployment can help. DynamoDB may count more bytes than [`fits_into_a_version`].
+/// Returns whether DynamoDB's message means that the content of an item is rejected. No retry and
+/// no other deployment can help in this case. It can happen because DynamoDB may count more bytes
+/// than [`fits_into_a_version`].
 #[must_use]
 pub fn is_refused_for_size(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
@@ -136,7 +138,7 @@ pub fn is_refused_for_size(message: &str) -> bool {
         .any(|text| message.contains(text))
 }
 
-/// Returns whether a migration only added or removed its mark. Such a change is not a version.
+/// Returns whether a migration only added or removed its mark. Such a change becomes no version.
 fn is_only_touched(record: &LambdaRecord) -> bool {
     let marked = |item: &Item| item.contains_key(TOUCH);
     let images = record.record.old_image.as_ref().zip(record.record.new_image.as_ref());
@@ -152,8 +154,8 @@ impl Rule for Versions {
 
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let keys = records.iter().map(|record| history_key(&record.record.keys));
-        // DynamoDB rejects a whole request that contains one key that is too long. No history has such a
-        // key.
+        // DynamoDB rejects a whole request that contains a key that is too long. No history has such a
+        // key, so it is left out.
         let heads = keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect();
         Needs { heads, ..Needs::default() }
     }
@@ -195,7 +197,7 @@ mod tests {
         let image = |bytes: usize| Item::new().with("x", "a".repeat(bytes));
         assert!(fits_into_a_version("k", Some(&image(409_000))).is_ok());
         assert!(fits_into_a_version("k", Some(&image(409_300))).is_err());
-        // As members of a map, many small attributes take more bytes than as attributes.
+        // Many small attributes take more bytes as members of a map than as attributes.
         let many = |count: usize| (0..count).map(|n| (format!("{n:05}"), "".into())).collect();
         let many = |count: usize| -> Item { many(count) };
         assert!(many(80_000).size() <= 400_000);
@@ -203,7 +205,7 @@ mod tests {
         assert!(fits_into_a_version("k", Some(&many(80_000))).is_err());
         assert!(fits_into_a_version(&"k".repeat(2048), None).is_ok());
         assert!(fits_into_a_version(&"k".repeat(2049), None).is_err());
-        // A scalar is a level by itself.
+        // A scalar counts as one level.
         let nested = |levels: usize| {
             let mut value = AttributeValue::Null;
             for _ in 0..levels {

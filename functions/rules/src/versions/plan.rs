@@ -1,15 +1,16 @@
-//! Plans: which versions a history needs to include some changes, and what must be written for that.
+//! Plans: the writes that add changes to a history.
 //!
 //! **Why every delivery gives the same history.** Version *n* is the *n*-th change by stamp, so a
-//! history is a function of the set of changes that it knows. Changes usually come in stream order and
-//! are appended after the current version. A late change, for example of a discarded batch that was
-//! redriven, is inserted at its place, and the versions after it move up by one. [`RENUMBERED_MAX`]
-//! bounds that. A known change is recognised by its stamp. The first change of an item that existed
-//! before its history contains the item before it: that becomes version 1, the **base**.
+//! history depends only on the set of its known changes. Changes usually come in stream order and are
+//! appended after the current version. A late change, for example of a discarded batch that was
+//! redriven, is inserted at its place, and the numbers of the later versions increase by one.
+//! [`RENUMBERED_MAX`] bounds the number of these versions. The stamp of a change shows whether it is
+//! already known. If an item existed before its history, its first change contains the item before the
+//! change. This item becomes version 1, the **base**.
 //!
-//! **Why nothing is half done.** A plan is written in one transaction that is conditional on the head's
-//! revision. Of two executors at the same history one wins, and the other one reads again. Nothing is
-//! read or written here.
+//! **Why a plan is never written in part.** A plan is written in one transaction that is conditional on
+//! the head's revision. If two executors plan for the same history, one transaction succeeds. The other
+//! executor reads the history again and plans again. The processor reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +20,29 @@ use super::change::{Change, Changes};
 use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
-/// The maximum number of changes that one plan adds. Together with as many moved versions, a base, the
-/// head, and the versions that it expires or prunes ([`PUSHED_OUT_MAX`] plus as many as it adds), a plan
-/// stays below the 100 operations of a transaction.
+/// The maximum number of changes that one plan adds. A plan has further writes: as many moved versions,
+/// a base, the head, and the versions that expire or are pruned ([`PUSHED_OUT_MAX`] plus one for each
+/// added change). Together they stay below the 100 operations of a transaction.
 pub const CHANGES_MAX: usize = 24;
 /// The maximum number of versions that one plan moves because of a late change.
 pub const RENUMBERED_MAX: usize = 24;
-/// The maximum size in bytes of the images that one plan adds, and of those that it moves. With 400 KB
-/// more for a base and one image that is always accepted, a plan stays below the 4 MB of a transaction.
+/// The maximum size in bytes of the images that one plan adds, and also of those that it moves. A base
+/// and one image that is always accepted may add 400 KB each. A plan stays below the 4 MB of a
+/// transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
-/// The maximum number of versions that one plan prunes or expires, in addition to those that its changes
-/// push out.
+/// The maximum number of versions that one plan prunes or expires, in addition to one for each added
+/// change.
 const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// The retention of versions. The current one is always kept. A version that was pushed out stays so if
-/// the setting is raised later.
+/// The retention of versions. The current version is always kept. A version that was pruned or has an
+/// expiry is not kept longer if the setting is raised later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// The number of last versions that are kept, at least 1; `None` for all.
+    /// The number of last versions that are kept, at least 1; `None` if all are kept.
     pub keep_last: Option<u64>,
-    /// The number of days for which a version is kept after it left the last ones.
+    /// The number of days for which a version is kept after it is no longer one of the last
+    /// versions.
     pub keep_days: u32,
 }
 
@@ -68,7 +71,7 @@ pub struct Plan {
     pub writes: Vec<Write>,
 }
 
-/// The error of a change that is so late that too many versions would have to move.
+/// The error for a change that comes so late that too many versions would have to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "a change came after {0} later ones were recorded; at most {RENUMBERED_MAX} versions of {IMAGE_BYTES_MAX} bytes can be moved, so it can no longer be inserted"
@@ -77,7 +80,7 @@ pub struct TooLate(usize);
 
 /// Returns the changes that a history does not contain yet. `tail` has the last versions of the history,
 /// ordered by number. It begins at or before the place of the earliest change, or with the first
-/// existing version. If the first version is not version 1, changes before it count as pruned.
+/// existing version. If this first version is not version 1, changes before it count as pruned.
 #[must_use]
 pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Changes {
     let Some(head) = head else { return changes.clone() };
@@ -88,8 +91,8 @@ pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Chan
     })
 }
 
-/// Returns the last of some versions, ordered by number, that are consecutive. Versions before a gap
-/// count as pruned, because the place of a change there would be unknown.
+/// Returns the longest run of consecutive versions at the end. `versions` are ordered by number.
+/// Versions before a gap count as pruned, because the place of a change there is unknown.
 #[must_use]
 pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
     let numbers = versions.iter().map(|version| version.number);
@@ -100,24 +103,25 @@ pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
 }
 
 impl Head {
-    /// Returns whether the last versions must be read to add `changes`. They need not if all changes
-    /// come after the current version, unless that is a base, which the first change may correct.
+    /// Returns whether the last versions must be read to add `changes`. They are not needed if all
+    /// changes come after the current version. A current version that is a base is needed
+    /// nevertheless, because the first change may correct it.
     #[must_use]
     pub fn needs_tail(&self, changes: &Changes) -> bool {
         self.stamp == Stamp::lowest() || changes.earliest().is_some_and(|e| *e <= self.stamp)
     }
 }
 
-/// A place in the history that is being planned.
+/// A version of the history that is being planned.
 struct Place {
     version: Version,
     /// The change of the version, if it is new.
     change: Option<Change>,
 }
 
-/// Plans the writes that add `changes` to a history: at most [`CHANGES_MAX`], none of them known yet
-/// (see [`missing`]). `tail` is as for [`missing`]; empty if [`Head::needs_tail`] returns false or if
-/// there is no head.
+/// Plans the writes that add `changes` to a history. There are at most [`CHANGES_MAX`] changes, and
+/// all are unknown to the history (see [`missing`]). `tail` is the same as for [`missing`]. It is
+/// empty if [`Head::needs_tail`] returns false, or if there is no head.
 ///
 /// # Errors
 /// Too many versions would have to move.
@@ -167,8 +171,8 @@ pub fn plan(
     Ok(Plan { head: Head { latest, first, stamp, revision, expiring, expiring_at }, writes })
 }
 
-/// Returns the part of the tail that moves: the versions after the earliest change, and a base directly
-/// before it, which the change may correct.
+/// Returns the part of the tail that moves: the versions after the earliest change. A base directly
+/// before them is included, because the change may correct it.
 fn moved<'t>(tail: &'t [Version], changes: &Changes) -> Result<&'t [Version], TooLate> {
     let Some(earliest) = changes.earliest() else { return Ok(&[]) };
     let mut from = tail.iter().take_while(|version| version.stamp < *earliest).count();
@@ -208,12 +212,13 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
     places
 }
 
-/// Sets the base to the item before the first change. It replaces a base of a later change or of a
-/// back-fill. The base is removed if the item did not exist, or if it does not fit into a version.
+/// Sets the base to the item before the first change. This replaces the base that came from a later
+/// change or a back-fill. The base is removed if the item did not exist, or if it does not fit into a
+/// version.
 ///
-/// A back-fill records when it saw the item. That time is kept if the item is the one that it saw and
-/// the first change came later. Otherwise the back-fill saw an already changed item, and the time of the
-/// item before is unknown.
+/// A back-fill records the time at which it found the item. This time is kept if the back-fill found the
+/// same item and the first change came later. In any other case the back-fill found an item that had
+/// already changed, and the time of the base is unknown.
 fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
@@ -235,8 +240,8 @@ fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     }
 }
 
-/// Deletes the versions `first` to `cut`; those up to `latest_before` exist. Returns the number of the
-/// first remaining version.
+/// Deletes the versions `first` to `cut`. Before the plan, versions up to `latest_before` exist.
+/// Returns the number of the first remaining version.
 fn delete(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
@@ -246,7 +251,7 @@ fn delete(
 ) -> u64 {
     for number in first..=cut {
         numbered.remove(&number);
-        // A higher number is new: it would be put and deleted in the same transaction.
+        // A higher number does not exist yet, and a transaction cannot both put and delete it.
         if number <= latest_before {
             writes.push(Write::Delete(number));
         }
@@ -254,8 +259,8 @@ fn delete(
     first.max(cut + 1)
 }
 
-/// Returns the number of the last version with an expiry, and the expiry: that of the head, updated for
-/// late changes. Versions before one that expires expire with it.
+/// Returns the number of the last version with an expiry, and this expiry: those of the head, updated
+/// for late changes. A version before one that expires gets the same expiry.
 fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64, u64) {
     let (before, at) = head.map_or((0, 0), |head| (head.expiring, head.expiring_at));
     let mut next = None;
@@ -272,12 +277,13 @@ fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64,
     }
 }
 
-/// Sets the expiry of the versions `those`: the given number of seconds after the version was made that
-/// pushed each of them out of the last ones (`kept`), and never before the previous one. Returns the
-/// last such version and its expiry.
+/// Sets the expiry of the versions with the numbers `those`. `kept` has the number of last versions to
+/// keep, and a delay in seconds. A newer version pushes a version out of the last ones. The delay
+/// counts from the time of this newer version. No version expires before the previous one. Returns the
+/// number of the last version with an expiry, and this expiry.
 ///
-/// After a setting was lowered, the version that pushed one out may not be part of the plan. Then the
-/// first version of the plan, which is later, counts instead.
+/// After the setting was lowered, this newer version may not be part of the plan. The time of the
+/// plan's first version, which is later, then counts.
 fn expire(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
@@ -288,7 +294,7 @@ fn expire(
     let (keep_last, kept_seconds) = kept;
     for number in those {
         let pushed_out_at = numbered.range(number + keep_last..).find_map(|(_, v)| v.at_seconds);
-        // Without a time, the version waits for the next change.
+        // If no such version has a time, the expiry is set by a later change.
         let Some(pushed_out_at) = pushed_out_at else { break };
         let at_seconds = expiring.1.max(pushed_out_at + kept_seconds);
         match numbered.get_mut(&number) {

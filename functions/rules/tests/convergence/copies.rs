@@ -1,8 +1,8 @@
-//! The same property for fan-out: origins and copies change, every record is delivered at least once, in
-//! any order and any batches, and the final copies are equal.
+//! The convergence property for fan-out. Origins and copies change, and every record is delivered at
+//! least once, in any order and any batches. The final copies are always equal.
 //!
-//! Records are delivered after all changes, so that only the order of the deliveries differs. Changes
-//! between deliveries, pages and failing requests are tested with the executor in the processor.
+//! All records are delivered after the last change, so that only the order of the deliveries differs.
+//! The tests of the processor cover changes between deliveries, pages, and failing requests.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn rule(on_delete: &str) -> FanOut {
     FanOut { rules: rules.unwrap(), jobs_table: "jobs".to_owned() }
 }
 
-/// The tables as their users left them, and the streams of their changes.
+/// The final tables of the users, and the streams of their changes.
 #[derive(Clone, Debug, Default)]
 struct History {
     origins: BTreeMap<String, Item>,
@@ -160,7 +160,7 @@ impl Tables {
             for key in keys.collect::<Vec<_>>() {
                 let marking = update.marking();
                 self.write_older(rule, &key, marking.as_ref().unwrap_or(&update));
-                // A marked copy is deleted only if its origin does not exist.
+                // A copy that is marked for deletion is deleted only if its origin does not exist.
                 if marking.is_some() && !self.origins.contains_key(&origin.key) {
                     self.delete_marked(rule, &key, &update);
                 }
@@ -171,7 +171,7 @@ impl Tables {
         }
     }
 
-    /// Checks a copy. Returns whether it needs another check.
+    /// Checks a copy. Returns whether the copy must be checked again.
     fn look(&mut self, rule: &CopyRule, key: &str, arrival: u32) -> bool {
         let Some(copy) = self.copies.get(key) else { return false };
         let Some(origin) = copy.get("productID").map(value_text) else { return false };
@@ -222,8 +222,8 @@ impl Tables {
         copy.insert(mark_attribute(&rule.name), AttributeValue::from(mark.text().as_str()));
     }
 
-    /// Returns what must be equal: everything except the marks of copies, because a check and a job
-    /// write the same values with different marks.
+    /// Returns everything that must be equal. The marks of copies are left out, because a check and
+    /// a job write the same values with different marks.
     fn contents(&self) -> (BTreeMap<String, Item>, BTreeMap<Origin, OriginState>) {
         let mut copies = self.copies.clone();
         copies.values_mut().for_each(|copy| drop(copy.remove(&mark_attribute(RULE))));
@@ -231,7 +231,7 @@ impl Tables {
     }
 }
 
-/// Checks the copies against the values that follow without the rule.
+/// Compares the copies with the values that are computed without the rule.
 fn check(tables: &Tables, history: &History, on_delete: &str) {
     for (key, made) in &history.copies {
         let origin = value_text(&made["productID"]);

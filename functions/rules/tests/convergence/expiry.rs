@@ -1,17 +1,17 @@
-//! Counters that expire: however often totals are deleted, readers see only the sum of the slots.
+//! Counters that expire: readers see the sum of the slots, however often totals are deleted.
 //!
-//! An absent total reads as 0.
+//! An absent total counts as 0.
 
 use super::*;
 
 /// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The slots change, and the record of the change comes.
+    /// The slots change, and the record of the change is delivered.
     Change,
-    /// Enough time passes that TTL deletes each total with an expiry.
+    /// Enough time passes for TTL to delete every total that has an expiry.
     TimePasses,
-    /// An applied record comes again.
+    /// A record is delivered again.
     Again(Index),
     /// The reconciler reads every slot.
     Look,
@@ -27,8 +27,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// Returns changes of the slots of two counters. Most slots are deleted again, so that many counters
-/// end.
+/// Returns changes of the slots of two counters. Most slots are deleted at the end, so that many
+/// counters expire.
 fn votes() -> impl Strategy<Value = Vec<Change>> {
     let key = prop_oneof![0..2_u8, 4..6_u8];
     let change = prop_oneof![
@@ -68,8 +68,9 @@ proptest! {
                         continue;
                     }
                     tables.apply(&rule, &[index.get(&records)]);
-                    // A record older than anything that a stream or a failure destination keeps may
-                    // restore a deleted slot. The next reconciliation removes it.
+                    // After an expiry, an old record may restore a deleted slot. No stream and no
+                    // failure destination keeps records that long. The next reconciliation removes
+                    // the slot.
                     if forgotten {
                         reconcile_all(&mut tables, &table);
                     }
@@ -82,8 +83,8 @@ proptest! {
             let (table, _) = history_of_first(&changes, done);
             check_totals(&tables, &table);
         }
-        // The total of a counter without slots expires in the end, and that of a counter with slots
-        // never.
+        // The total of a counter without slots expires at the end. The total of a counter with
+        // slots never expires.
         let (table, _) = history_of_first(&changes, done);
         reconcile_all(&mut tables, &table);
         tables.totals.retain(|_, item| item.get("expires_at").is_none());

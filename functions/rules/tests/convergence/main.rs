@@ -1,7 +1,7 @@
-//! The property that every rule shares: however the records of a history are repeated, reordered and
-//! batched, the final tables are as if each record had been applied once, in order.
+//! The convergence property of all rules. The records of a history may be repeated, reordered and
+//! batched in any way. The final tables are the same as if each record were applied once, in order.
 //!
-//! Batches are applied to small tables in memory. The processor has its own tests.
+//! The batches are applied to small tables in memory. The processor has its own tests.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the environment sets the number of histories")]
@@ -106,7 +106,8 @@ impl Tables {
         }
     }
 
-    /// Returns what must be equal: everything except the number of writes of a total or a history.
+    /// Returns everything that must be equal. The number of writes of a total or a history is left
+    /// out.
     fn contents(&self) -> Contents {
         let (mut totals, mut histories) = (self.totals.clone(), self.histories.clone());
         totals.values_mut().for_each(|item| {
@@ -126,7 +127,7 @@ type Contents = (
     BTreeMap<Target, Item>,
 );
 
-/// A change of a table of slots or of items that expire.
+/// A change in a table of slots, or in a table of items that expire.
 #[derive(Clone, Debug)]
 enum Change {
     Put { key: u8, value: i8 },
@@ -148,8 +149,8 @@ fn key_text(key: u8) -> String {
     Counters::slot_key_text(["A", "B#b"][usize::from(key) / 4], u32::from(key) % SLOT_COUNT)
 }
 
-/// Returns the table after all changes, and its stream. Half-way the stream is disabled and enabled
-/// again, with another label and new sequence numbers.
+/// Returns the table after all changes, and its stream. Halfway, the stream is disabled and enabled
+/// again. It then has another label and new sequence numbers.
 fn history(changes: &[Change]) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
     let (mut table, mut records) = (BTreeMap::new(), Vec::new());
     for (position, change) in changes.iter().enumerate() {
@@ -195,7 +196,7 @@ fn record(
                 _ => EventName::Modify,
             },
             user_identity: by_ttl.then(UserIdentity::time_to_live),
-            // Several records share a second, and a second its minute.
+            // Several records are in the same second, and several seconds in the same minute.
             approximate_creation_seconds: Some(1_795_228_140 + sequence as u64 * 7),
             old_image: image(before),
             new_image: image(after),
@@ -210,7 +211,8 @@ fn record(
     }
 }
 
-/// Returns deliveries: every record at least once, some again, in any order, in any batches.
+/// Returns deliveries in any order and any batches. Every record is delivered at least once, and
+/// some again.
 fn deliveries() -> impl Strategy<Value = (Vec<Index>, Vec<Index>, Vec<usize>)> {
     (
         prop::collection::vec(any::<Index>(), 0..30),
@@ -299,7 +301,7 @@ fn check_totals(tables: &Tables, table: &BTreeMap<u8, i8>) {
     }
 }
 
-/// Returns the number of histories of each property; `HISTORIES=10000` sets it.
+/// Returns the number of histories that test each property. `HISTORIES=10000` sets it.
 fn cases() -> u32 {
     std::env::var("HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(512)
 }
@@ -339,7 +341,7 @@ proptest! {
         deliver_all(after, &mut delivered);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
-        // Another delivery changes nothing, not even the number of writes.
+        // A second delivery changes nothing, not even the number of writes.
         let (totals, histories) = (delivered.totals.clone(), delivered.histories.clone());
         for rule in rules {
             for batch in deliver(&records, &second) {
@@ -350,7 +352,7 @@ proptest! {
         prop_assert_eq!(&delivered.histories, &histories);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
-        // The final tables equal the result that is counted without any rule.
+        // The final tables equal a result that is computed without any rule.
         check_totals(&delivered, &table);
         check_histories(&delivered, &records);
         migration::check(&migration, &delivered.targets, &table);
@@ -361,9 +363,9 @@ proptest! {
         prop_assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), expired);
     }
 
-    /// Goal: the reconciler reads the slots at any moment between changes and deliveries, and some
-    /// records are late and some lost. After a last reconciliation every total is right, and late
-    /// records do not change that.
+    /// Goal: every total is right after a last reconciliation, and late records do not change it.
+    /// Before that, the reconciler reads the slots at any moment between changes and deliveries.
+    /// Some records are late and some are lost.
     #[test]
     fn reconciled_totals_converge(
         changes in changes(),
@@ -386,7 +388,7 @@ proptest! {
         reconcile_all(&mut tables, &table);
         check_totals(&tables, &table);
 
-        // Whatever is delivered now, the last record of each slot is part of it.
+        // These deliveries contain the last record of each slot.
         for batch in deliver(&records, &late) {
             tables.apply(&rule, &batch);
         }
@@ -398,7 +400,7 @@ proptest! {
 fn history_of_first(changes: &[Change], count: usize) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
     let (_, all) = history(changes);
     let (table, some) = history(&changes[..count]);
-    // The labels depend on the length of the whole history.
+    // The labels of the stream depend on the length of the whole history.
     (table, all.into_iter().take(some.len()).collect())
 }
 

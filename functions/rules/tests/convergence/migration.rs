@@ -1,7 +1,7 @@
-//! The migration among the other rules: the slots become items of another table, and the backfill reads
-//! them at any time.
+//! The convergence property for a migration: the slots become items of another table, and the backfill
+//! reads them at any time.
 //!
-//! Starts, fences and touches have properties of their own in the crate.
+//! The crate's own tests cover starts, fences and touches.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ use rules::{Effect, Found, Needs, Refusal, Rule};
 use super::{Change, history_of_first, key_text};
 
 thread_local! {
-    // Compiling jq takes longer than a hundred histories, so it is done once.
+    // The compilation of jq takes longer than a hundred histories, so it is done once.
     static COMPILED: Rc<Migration> = Rc::new(compile());
 }
 
-/// The migration, which decides each record once and caches the decision: it depends on the record
-/// alone, and running jq takes longer than all other rules together.
+/// A migration that decides each record once and caches the decision. A decision depends only on
+/// the record, and jq takes longer than all other rules together.
 pub(super) struct Remembering {
     migration: Rc<Migration>,
     decided: RefCell<BTreeMap<String, Vec<Effect>>>,
@@ -52,8 +52,8 @@ fn schema(name: &str) -> KeySchema {
     KeySchema { partition: KeyAttribute { name: name.to_owned(), attribute_type }, sort: None }
 }
 
-/// Returns the migration. Each slot becomes one item; a slot with many votes becomes a second one, whose
-/// key changes with them; and all slots with few votes collide at one key.
+/// Returns the migration. Each slot becomes one item. A slot with many votes also becomes a second item,
+/// whose key changes with the votes. All slots with few votes collide at one key.
 fn compile() -> Migration {
     let output = |transform: &str, template: &str| Output {
         to: "targets".to_owned(),
@@ -81,7 +81,7 @@ fn compile() -> Migration {
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
 }
 
-/// Joins targets as the executor writes them.
+/// Joins registers into the targets, as the executor writes them.
 pub(super) fn join(targets: &mut BTreeMap<Target, Item>, target: Target, said: &Registers) {
     let known = targets.get(&target).map(|item| Registers::from_item(item).unwrap());
     if let Some(joined) = known.unwrap_or_default().joined(said) {
@@ -90,7 +90,7 @@ pub(super) fn join(targets: &mut BTreeMap<Target, Item>, target: Target, said: &
     }
 }
 
-/// Returns the backfill's effects for each slot, as it was after some of the changes.
+/// Returns the effects of a backfill that reads each slot after the first `after` changes.
 pub(super) fn read(rule: &Remembering, changes: &[Change], after: usize) -> Vec<Effect> {
     let (table, _) = history_of_first(changes, after);
     let slots = table.iter().map(|(key, votes)| slot(*key, *votes));
@@ -101,7 +101,7 @@ fn slot(key: u8, votes: i8) -> Item {
     Item::new().with("slot", key_text(key)).with("votes", model::Number::from(i64::from(votes)))
 }
 
-/// Checks that readers see the items of the slots; for each target, that of the first slot that has it.
+/// Checks the items that readers see. Each target has the item of the first slot that has the target.
 pub(super) fn check(
     Remembering { migration, .. }: &Remembering,
     targets: &BTreeMap<Target, Item>,

@@ -1,16 +1,17 @@
 //! Filter criteria: which records of a stream a function receives, and why.
 //!
-//! A filter neither batches records nor moves a checkpoint.
+//! Batches and checkpoints are not its concern.
 //!
 //! A pattern is a JSON object whose leaves are lists: one element of a list must match, all fields
-//! must match, one pattern of several must match. Its pitfalls, recorded on AWS, are kept:
+//! must match, and one of several patterns must match. This module keeps the pitfalls that were
+//! recorded on AWS:
 //!
 //! - The record is a tree, and operators apply only to its leaves. `{"a": [{"exists": true}]}`
 //!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`), and `{"a":
 //!   [{"exists": false}]}` always does.
 //! - `numeric` matches JSON numbers, never a DynamoDB `N`, which is a string;
 //!   `ApproximateCreationDateTime` is a number.
-//! - Numbers are equal when their texts are: 300, 300.0 and 3.0e2 differ.
+//! - Numbers are equal when their texts are equal: 300, 300.0 and 3.0e2 differ.
 //! - Arrays are flattened: one element must match.
 //! - `eventSource`, `eventSourceARN` and `awsRegion` are added after filtering, so a pattern on
 //!   them never matches.
@@ -30,9 +31,9 @@ use self::pattern::Pattern;
 pub use self::reach::{PatternFault, RecordShape, Remark};
 use super::record::Record;
 
-/// A mapping has at most this many patterns (Lambda quota: 5, on request 10).
+/// The maximum number of patterns of a mapping (Lambda quota: 5, on request 10).
 pub const PATTERNS_MAX: usize = 10;
-/// A pattern's text has at most this many characters (Lambda API, `Filter`).
+/// The maximum number of characters of a pattern's text (Lambda API, `Filter`).
 pub const PATTERN_CHARACTERS_MAX: usize = 4096;
 
 /// The compiled filter of a mapping. Without patterns every record matches.
@@ -50,12 +51,12 @@ pub struct Verdict {
     pub clause: Option<Clause>,
 }
 
-/// The place in the criteria that decided.
+/// The part of the criteria that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
-    /// The index of the pattern, counted from 0: the one that matched, or the first.
+    /// The index of a pattern, counted from 0: the matching one, or the first one if none matches.
     pub pattern: usize,
-    /// The leaf of that pattern that the record failed; `None` when it matched.
+    /// The index of the leaf that the record does not match; `None` if the pattern matches.
     pub leaf: Option<usize>,
 }
 
@@ -100,8 +101,8 @@ impl FilterCriteria {
         Ok(Self { patterns: compiled? })
     }
 
-    /// Filters one record in the form in which a function receives it. An unparsable record, which
-    /// is null, passes, so that the function decides.
+    /// Filters one record in the form in which a function receives it. A record that cannot be
+    /// parsed is null here. It passes, so that the function decides about it.
     #[must_use]
     pub fn verdict(&self, record: &Value) -> Verdict {
         if self.patterns.is_empty() || record.is_null() {
@@ -119,7 +120,7 @@ impl FilterCriteria {
         Verdict { matched: false, clause: first_unmet }
     }
 
-    /// Returns true if the function receives a record. Without patterns it is not parsed.
+    /// Returns true if a function receives this record. Without patterns the record is not parsed.
     #[must_use]
     pub fn passes(&self, record: &Record) -> bool {
         self.patterns.is_empty() || self.verdict(record.event()).matched

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use super::rule::Rule;
 use super::syntax::{self, Fault};
 
-/// Maximum nesting of a pattern: twice DynamoDB's 32 levels of a document (each level is a name and
-/// a type), and some for the record around it.
+/// Maximum nesting of a pattern. DynamoDB's 32 levels of a document are 64 in JSON, because each
+/// level is a name and a type; the rest is for the record around the document.
 const DEPTH_MAX: usize = 100;
 
-/// Lambda adds these to a record after filtering.
+/// The members that Lambda adds to a record after filtering.
 pub(super) const ADDED_AFTER_FILTERING: [&str; 3] = ["eventSource", "eventSourceARN", "awsRegion"];
 
 /// A compiled pattern.
@@ -36,7 +36,7 @@ pub(super) enum Part {
     Leaf(usize),
 }
 
-/// A leaf array: one of its rules must accept one of the scalars at its path.
+/// A leaf array: one of its rules must accept one of the scalars at the leaf's path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
     pub(super) path: Vec<String>,
@@ -44,20 +44,20 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Returns true if nothing is at its path while a record is filtered.
+    /// Returns true if Lambda adds the value at this path only after filtering.
     fn is_added_later(&self) -> bool {
         self.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str()))
     }
 }
 
-/// A fault and its path, outermost name first.
+/// A fault and the path to it, outermost name first.
 pub(super) struct Misplaced {
     pub(super) path: Vec<String>,
     pub(super) fault: Fault,
 }
 
 impl Pattern {
-    /// Compiles a pattern whose text was checked to be JSON.
+    /// Compiles a pattern that is known to be valid JSON.
     pub(super) fn compile(raw: &RawValue) -> Result<Self, Misplaced> {
         let mut compiler = Compiler { path: Vec::new(), leaves: Vec::new() };
         match compiler.fields(raw) {
@@ -98,8 +98,8 @@ impl Pattern {
         })
     }
 
-    /// Matches fields below a value. An array needs one object that satisfies all of them; without
-    /// an object, only absence can satisfy them.
+    /// Matches fields below a value. In an array, one object must satisfy all of them. If there is
+    /// no object, only a condition on absence can be satisfied.
     fn unmet_below(&self, fields: &Fields, value: Option<&Value>, record: &Value) -> Option<usize> {
         let mut objects = Vec::new();
         if let Some(value) = value {
@@ -119,8 +119,8 @@ impl Pattern {
     fn leaf_accepts(&self, index: usize, value: Option<&Value>, record: &Value) -> bool {
         let Some(leaf) = self.leaves.get(index) else { return false };
         leaf.rules.iter().any(|rule| match rule {
-            // Absence applies to the whole record: an array element that lacks the attribute does
-            // not make it absent.
+            // Absence applies to the whole record: an attribute counts as present if any element of
+            // the array has it.
             Rule::Exists(false) => {
                 leaf.is_added_later() || !any_scalar_at(record, &leaf.path, &Rule::Exists(true))
             }
@@ -252,8 +252,8 @@ fn any_scalar(value: &Value, accepts: &dyn Fn(&Value) -> bool) -> bool {
     }
 }
 
-/// Returns whether a path leads to a scalar that a rule accepts, through whichever elements of
-/// arrays.
+/// Returns true if the path leads to a scalar that the rule accepts. In an array, any element may
+/// lead there.
 fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
     let Some((name, rest)) = path.split_first() else {
         return any_scalar(value, &|scalar| rule.accepts(scalar));
@@ -267,9 +267,9 @@ fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
     }
 }
 
-/// The most characters of one found value that an explanation quotes.
+/// The maximum number of characters that an explanation quotes of one value.
 const QUOTE_CHARACTERS_MAX: usize = 80;
-/// The most values that an explanation quotes.
+/// The maximum number of values that an explanation quotes.
 const QUOTES_MAX: usize = 5;
 
 fn collect_at(value: &Value, path: &[String], found: &mut Vec<String>) {

@@ -1,9 +1,8 @@
 //! Static checks of filter patterns: whether any record of a stream can match, and which conditions
-//! are always met. The author of a filter learns this before waiting for a function that never
-//! runs.
+//! every record meets. They warn the author of a filter that would never or always match.
 //!
-//! The checks need no record. A pattern without a remark may still match nothing that an
-//! application writes.
+//! The checks know the form of a stream's records, but no record. A pattern without a remark may
+//! still match nothing that an application writes.
 //!
 //! Sources: the fields of a record from the AWS DynamoDB Streams API, `Record` and `StreamRecord`;
 //! its images from `StreamViewType`; the user identity from the DynamoDB guide, "Time to Live and
@@ -26,23 +25,23 @@ const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OL
 pub struct RecordShape {
     /// The table's key attributes with their types `S`, `N` or `B`; `None` if unknown.
     pub keys: Option<BTreeMap<String, &'static str>>,
-    /// The key attributes of the table's indexes with their types; in an item they have these
-    /// types, if present.
+    /// The key attributes of the table's indexes with their types. An item may lack such an
+    /// attribute; otherwise the attribute has this type.
     pub index_keys: BTreeMap<String, &'static str>,
-    /// Whether a record can have the item after the change.
+    /// Whether a record can have the image after the change.
     pub new_image: bool,
-    /// Whether a record can have the item before the change.
+    /// Whether a record can have the image before the change.
     pub old_image: bool,
 }
 
-/// Why a pattern does not mean what its author expects.
+/// The kind of difference between what a pattern does and what its author expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternFault {
-    /// No record matches it.
+    /// No record matches the pattern.
     NeverMatches,
-    /// Every record meets one of its conditions.
+    /// Every record meets one of the pattern's conditions.
     AlwaysMatches,
-    /// One of its `anything-but` names only values that no record has.
+    /// An `anything-but` of the pattern lists only values that no record has.
     ExcludesNothing,
 }
 
@@ -53,9 +52,9 @@ pub struct Remark {
     pub pattern: usize,
     /// What is wrong with the pattern.
     pub fault: PatternFault,
-    /// The names that lead to the condition, joined by dots, if the problem does not contain them.
+    /// The names on the path to the condition, joined by dots; empty if the problem contains them.
     pub path: String,
-    /// The part of the pattern's text that the remark is about.
+    /// The text in the pattern that the remark is about.
     pub marked: String,
     /// What is wrong, and why.
     pub problem: String,
@@ -64,7 +63,7 @@ pub struct Remark {
 }
 
 impl FilterCriteria {
-    /// Returns remarks about the patterns that need no record.
+    /// Returns remarks about the patterns. No record is needed.
     #[must_use]
     pub fn remarks(&self, shape: &RecordShape) -> Vec<Remark> {
         let of_pattern = |(index, pattern): (usize, &Pattern)| {
@@ -115,13 +114,13 @@ enum Scalar {
     OneOf(&'static [&'static str]),
     /// Any text.
     Text,
-    /// A number as DynamoDB writes it, as a text.
+    /// A number as DynamoDB writes it: as a text.
     NumberText,
     /// A JSON number.
     Number,
     /// True or false.
     Bool,
-    /// `{"NULL": true}`, the only value that DynamoDB writes there.
+    /// The JSON value `true`: DynamoDB writes `{"NULL": true}` and no other value.
     True,
 }
 
@@ -131,7 +130,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns why no record meets all of these fields.
+    /// Returns why no record matches all of these fields.
     fn unmet(&self, fields: &Fields) -> Option<Said> {
         let by_name = fields.named.iter().find_map(|(_, part)| match part {
             Part::Leaf(index) => self.never(self.pattern.leaves.get(*index)?),
@@ -149,7 +148,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns why no record meets this leaf.
+    /// Returns why no record matches this leaf.
     fn never(&self, leaf: &Leaf) -> Option<Said> {
         if leaf.rules.iter().any(|rule| matches!(rule, Rule::Exists(false))) {
             return None;
@@ -161,8 +160,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns why every record meets this leaf: it requires a value to be absent that is always
-    /// absent.
+    /// Returns why every record matches this leaf: the leaf requires the absence of a value that is
+    /// always absent.
     fn always(&self, leaf: &Leaf) -> Option<Said> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
         let Said { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
@@ -198,7 +197,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the required images and event name if no change has all of them.
+    /// Returns a contradiction between the required images and the event name, if no change has all
+    /// of them.
     fn contradiction(&self) -> Option<Said> {
         let mut demanded = Vec::new();
         self.demanded(&self.pattern.root, &mut demanded);
@@ -236,7 +236,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Collects the leaves for which every matching record has a value.
+    /// Collects the leaves that a matching record must have a value for.
     fn demanded<'l>(&'l self, fields: &Fields, into: &mut Vec<&'l Leaf>) {
         for (_, part) in &fields.named {
             match part {
@@ -250,7 +250,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns what a path may contain, or why it contains nothing.
+    /// Returns the kind of scalar that a path may lead to, or why the path leads to nothing.
     fn expect(&self, path: &[String]) -> Result<Scalar, Said> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {
@@ -341,7 +341,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns what may follow an attribute's name: its type, and then its value.
+/// Returns the kind of scalar below an attribute's name: first its type must follow, then its
+/// value.
 fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, Said> {
     let wanted = |types: &str| format!("{{\"{name}\": {{\"{types}\": [\"…\"]}}}}");
     if let ([found, ..], Some(kind)) = (path, kind)
@@ -384,7 +385,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
 }
 
 impl Scalar {
-    /// Returns whether the rule accepts some value of this kind.
+    /// Returns true if the rule accepts at least one value of this kind.
     fn admits(&self, rule: &Rule) -> bool {
         let is_negative = matches!(rule, Rule::AnythingBut(_) | Rule::AnythingButText(_));
         match (self, rule) {

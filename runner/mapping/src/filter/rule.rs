@@ -1,6 +1,6 @@
 //! One alternative of a filter's leaf: a value to equal, or an operator.
 //!
-//! A rule sees one scalar at a time; paths, arrays and absence belong to the pattern.
+//! A rule checks one scalar at a time. The pattern handles paths, arrays and absence.
 
 use std::fmt;
 
@@ -14,21 +14,22 @@ use super::syntax::{self, Fault};
 pub(super) enum Rule {
     /// A literal value.
     Equals(Literal),
-    /// `{"exists": …}`: whether the path leads to any scalar. Decided by the pattern.
+    /// `{"exists": …}`: whether the path leads to any scalar. The pattern decides this.
     Exists(bool),
-    /// `{"numeric": […]}`: every bound holds. Only JSON numbers match, never a DynamoDB `N`,
+    /// `{"numeric": […]}`: every bound must hold. Only JSON numbers match, never a DynamoDB `N`,
     /// which is a string.
     Numeric(Vec<Bound>),
     /// A comparison of text.
     Text(TextRule),
-    /// `{"anything-but": [values]}`: none of these literals, all texts or all numbers.
+    /// `{"anything-but": [values]}`: the scalar equals none of these literals, which are all texts
+    /// or all numbers.
     AnythingBut(Vec<Literal>),
-    /// `{"anything-but": {"prefix": […]}}` and similar: none of these comparisons holds.
+    /// `{"anything-but": {"prefix": […]}}` and similar: no comparison matches.
     AnythingButText(Vec<TextRule>),
 }
 
-/// A literal of a pattern. A number is kept as it was written, because numbers are equal when
-/// their texts are: 300 is not 300.0.
+/// A literal of a pattern. A number keeps its notation, because numbers are equal only when their
+/// texts are equal: 300 is not 300.0.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Null,
@@ -148,8 +149,8 @@ impl Rule {
         Ok(Self::AnythingBut(literals))
     }
 
-    /// Returns whether one scalar of the record satisfies the rule. [`Rule::Exists`] ignores the
-    /// scalar: its presence is sufficient.
+    /// Returns true if one scalar of the record satisfies the rule. [`Rule::Exists`] ignores the
+    /// scalar, because its presence is sufficient.
     pub(super) fn accepts(&self, scalar: &Value) -> bool {
         match self {
             Self::Equals(literal) => literal.equals(scalar),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// What is wrong at one place of a pattern, and what to write instead.
+/// A fault at one place of a pattern: the problem, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) problem: String,
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Object,
 }
 
-/// Returns the kind of a value that was checked to be JSON, from its first byte.
+/// Returns the kind of a value, from its first byte. The value must be valid JSON.
 pub(super) fn kind(raw: &RawValue) -> Kind {
     match raw.get().as_bytes().first() {
         Some(b'{') => Kind::Object,
@@ -42,8 +42,7 @@ pub(super) fn kind(raw: &RawValue) -> Kind {
     }
 }
 
-/// Returns the members of an object. Of members with the same name the last one counts, as in
-/// Lambda.
+/// Returns the members of an object. If a name occurs twice, the last member counts, as in Lambda.
 pub(super) fn object(raw: &RawValue) -> Result<BTreeMap<String, &RawValue>, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not an object", "{…}"))
 }

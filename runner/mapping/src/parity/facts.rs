@@ -1,10 +1,10 @@
-//! The facts about mappings and streams that AWS documents, or that its answers to LocalStack's
-//! recorded tests show, each with its number. A case of `testdata` that holds one carries the
-//! number in its comment, as in `# [P4] An empty identifier …`.
+//! Facts about mappings and streams, each with a number. AWS documents them, or its recorded
+//! answers to LocalStack's tests show them. A case of `testdata` that tests a fact has its number
+//! in the comment, as in `# [P4] An empty identifier …`.
 //!
-//! Nothing is checked here; `parity` does that, and makes the page.
+//! `parity` checks the numbers and writes the page.
 
-/// Where a fact is known from.
+/// The source of a fact.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// The AWS Lambda guide or the DynamoDB guide.
@@ -13,7 +13,8 @@ pub(super) enum Source {
     Recorded,
 }
 
-/// A fact: its number, what AWS does, where that is known from, and tests beside the text cases.
+/// A fact. It has its number, AWS's behaviour, its source, and further tests besides the text
+/// cases.
 pub(super) struct Fact {
     pub(super) number: &'static str,
     pub(super) text: &'static str,

@@ -1,5 +1,5 @@
-//! Describes what happens on this machine instead of resources and attributes that exist only on
-//! AWS. It reads no property.
+//! Lists resources and attributes that have an effect only on AWS, and describes what happens on
+//! this machine instead.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -7,7 +7,8 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// What happens instead, by the first prefix that matches a resource's type.
+/// What happens instead of a resource. The first entry whose prefix matches the resource's type
+/// counts.
 const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::ApiGateway", "no HTTP endpoint is opened"),
     ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
@@ -70,7 +71,7 @@ pub(crate) fn list_attributes(resource: &Resource<'_>, findings: &Findings<'_>) 
     }
 }
 
-/// Lists something about a resource.
+/// Lists a property of a resource, or the whole resource.
 pub(crate) fn list(
     resource: &Resource<'_>,
     property: String,

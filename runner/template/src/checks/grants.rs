@@ -1,7 +1,7 @@
-//! Finds the tables of the template to which a function may write, and whether it may use a service
-//! at all, from the policies of its role and from SAM's policy templates.
+//! Finds which tables of the template a function may write to, and whether it may use a service.
+//! Both follow from the policies of its role and from SAM's policy templates.
 //!
-//! It does not check permissions: an unknown statement grants nothing here.
+//! The result is an estimate: a statement that is unknown here grants nothing.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -24,7 +24,7 @@ const WRITES: &[&str] = &[
 /// SAM's policy templates that let a function write to the table `TableName`.
 const WRITING_TEMPLATES: &[&str] = &["DynamoDBCrudPolicy", "DynamoDBWritePolicy"];
 
-/// Returns the logical ids of the tables that the function may write to, each once.
+/// Returns the logical ids of the tables that the function may write to, without duplicates.
 pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -> Vec<String> {
     let mut tables = Vec::new();
     if let Some(role) = function.properties.get("Role").and_then(referred)
@@ -54,7 +54,8 @@ pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -
     tables
 }
 
-/// Returns true unless a function certainly has no permissions of a service, such as `sqs`.
+/// Returns true if the function may have permissions for a service, such as `sqs`. Returns false
+/// only if it certainly has none.
 pub(crate) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, service: &str) -> bool {
     let own_role = format!("{}Role", function.id);
     let mut separate = resolver.resources.iter().filter(|found| belongs(found, &own_role));
@@ -68,8 +69,8 @@ pub(crate) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, servic
             .any(|policy| may_be_of(policy, service))
 }
 
-/// Returns true if a policy may allow actions of a service. The content of managed policies is
-/// unknown here.
+/// Returns true if a policy may allow actions of a service. A managed policy may, because its
+/// content is unknown here.
 fn may_be_of(policy: &Node, service: &str) -> bool {
     let Kind::Map(entries) = &policy.kind else { return true };
     let Some(statements) = policy.get("Statement") else {
@@ -121,7 +122,7 @@ fn of_statement(statement: &Node) -> Vec<String> {
     resources.iter().flat_map(all_referred).map(str::to_owned).collect()
 }
 
-/// Returns whether an action of a policy, which may end with `*`, covers a write.
+/// Returns true if an action of a policy, which may end with `*`, covers a write.
 fn is_write(action: &str) -> bool {
     let action = action.to_lowercase();
     match action.strip_suffix('*') {
@@ -138,12 +139,13 @@ fn items(node: &Node) -> &[Node] {
     }
 }
 
-/// Returns the logical id in `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"`.
+/// Returns the logical id that `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"` refers to.
 fn referred(node: &Node) -> Option<&str> {
     all_referred(node).into_iter().next()
 }
 
-/// Returns the logical ids and parameters in a reference; for `!Sub`, all in text order.
+/// Returns the logical ids and parameters in a reference. Those of a `!Sub` are in the order of its
+/// text.
 fn all_referred(node: &Node) -> Vec<&str> {
     let Kind::Call(intrinsic, argument) = &node.kind else { return Vec::new() };
     let text = match &argument.kind {
@@ -162,8 +164,8 @@ fn all_referred(node: &Node) -> Vec<&str> {
     }
 }
 
-/// Returns the logical ids of the tables that a `TableName` may mean: those that it refers to or
-/// that have this name.
+/// Returns the logical ids of the tables that a `TableName` may mean: tables that it refers to, and
+/// tables with this name.
 fn table_named(resolver: &Resolver<'_>, name: &Node) -> Vec<String> {
     let Some(literal) = name.as_text() else {
         return all_referred(name).into_iter().map(str::to_owned).collect();

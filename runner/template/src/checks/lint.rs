@@ -1,7 +1,7 @@
-//! Warns of settings that are valid but probably unintended: checks with names, and checks across
-//! resources.
+//! Warns of settings that are valid but probably unintended. Some checks compare several resources.
 //!
-//! They never reject a template. `Metadata: {Weir: {Accept: [name]}}` on the resource accepts one.
+//! A warning never rejects a template. `Metadata: {Weir: {Accept: [name]}}` on the resource
+//! silences the check with this name.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ use mapping::{FilterCriteria, PatternFault, RecordShape, Remark};
 /// Lambda with Amazon DynamoDB": two, for a table that is not a global table).
 const READERS_MAX: usize = 2;
 
-/// The retention of a stream.
+/// How long a stream keeps a record.
 const RETENTION_SECONDS: u64 = 24 * 60 * 60;
 
-/// The check of functions that do not run here.
+/// The name of the check for functions that do not run here.
 pub(crate) const NOT_RUN_HERE: &str = "not-run-here";
 
-/// The names of all checks, which `Accept` takes.
+/// The names of all checks. `Accept` takes these names.
 pub(crate) const NAMES: &[&str] = &[
     "always-matches",
     "destination-access",
@@ -72,12 +72,12 @@ fn accepted_names(resource: &Node) -> &[Node] {
     }
 }
 
-/// Returns whether a resource accepts a check.
+/// Returns true if a resource accepts a check.
 pub(crate) fn accepts(resource: &Node, name: &str) -> bool {
     accepted_names(resource).iter().any(|node| node.as_text() == Some(name))
 }
 
-/// Reports an unknown name in `Accept`, which would silently accept nothing.
+/// Reports an unknown name in `Accept`, because it would silently accept nothing.
 pub(crate) fn check_accepted(resource: &Resource<'_>, findings: &Findings<'_>) {
     for node in accepted_names(resource.node) {
         let name = node.as_text().unwrap_or_default();
@@ -149,8 +149,8 @@ fn shape(table: Option<&Table>) -> RecordShape {
     }
 }
 
-/// Returns the place of a path in a pattern of several lines: each name is after the previous one.
-/// In a pattern of one line, returns the whole pattern.
+/// Returns the place of a path in a pattern of several lines. Each name of the path is searched
+/// after the previous one. In a pattern of one line, returns the whole pattern.
 pub(crate) fn place_in_lines(findings: &Findings<'_>, at: Span, path: &str) -> Span {
     let mut place = at;
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -172,8 +172,8 @@ fn piece(findings: &Findings<'_>, at: Span, marked: &str) -> Span {
     piece_from(findings, at, at, marked).unwrap_or(at)
 }
 
-/// Returns the first place of a piece of the pattern at `at`, from `from` on: in that line or in
-/// the following lines of the pattern, which have the same indentation.
+/// Returns the first place, from `from` on, of a piece of the pattern at `at`. The piece may be in
+/// that line or in the pattern's following lines, which have the same indentation.
 fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Option<Span> {
     let indent = at.column.saturating_sub(1);
     for number in from.line..=findings.lines() {
@@ -193,7 +193,7 @@ fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Op
 }
 
 /// Checks the settings of one mapping against each other and against its table. An invalid limit of
-/// its attempts still counts as a limit.
+/// the attempts still counts as a limit, because it has its own error.
 pub(crate) fn check_mapping(
     properties: &Properties<'_, '_>,
     mapping: &EventSourceMapping,
@@ -203,7 +203,7 @@ pub(crate) fn check_mapping(
     let place = |name: &str| properties.key_place(name).unwrap_or(mapping.at);
     let has_bound = mapping.retry_attempts_max.is_some() || mapping.record_age_max.is_some();
     if !has_bound && is_bound_refused {
-        // Its own error is reported; without the table nothing is known.
+        // The invalid limit was already reported.
     } else if !has_bound {
         warn(
             properties,
@@ -251,12 +251,12 @@ pub(crate) fn check_mapping(
     check_images(properties, mapping, table);
 }
 
-/// Returns true if a destination is written, even an invalid one.
+/// Returns true if the template has a destination, even an invalid one.
 fn is_destination_written(properties: &Properties<'_, '_>) -> bool {
     properties.mapping("DestinationConfig").is_some_and(|config| config.has("OnFailure"))
 }
 
-/// Warns of a function that processes TTL deletes without the old image.
+/// Warns if a function receives TTL deletes without the old image, which has the deleted item.
 fn check_images(properties: &Properties<'_, '_>, mapping: &EventSourceMapping, table: &Table) {
     let by_an_application = serde_json::json!({"eventName": "REMOVE", "dynamodb": {"Keys": {}}});
     let wants_expired = |filter: &FilterPattern| {
@@ -284,7 +284,7 @@ fn check_images(properties: &Properties<'_, '_>, mapping: &EventSourceMapping, t
     );
 }
 
-/// Runs the checks that need all mappings.
+/// Runs the checks that compare all mappings.
 pub(crate) fn check_stack(resolver: &Resolver<'_>, stack: &Stack) {
     let mut readers: BTreeMap<&str, usize> = BTreeMap::new();
     for mapping in &stack.mappings {

@@ -1,29 +1,28 @@
-//! The logical ids of resources that SAM generates in addition to those of a template.
+//! The logical ids of the resources that SAM adds to those of a template.
 //!
-//! It evaluates nothing. Source: AWS SAM translator 1.115 (`samtranslator.model`, `translator`,
-//! `plugins`), which builds each logical id from the id of a resource, names in the template, and a
-//! hash.
+//! Source: AWS SAM translator 1.115 (`samtranslator.model`, `translator`, `plugins`), which builds
+//! each logical id from a resource's id, names in the template, and a hash.
 
 use crate::{
     declarations::resource::Resource,
     syntax::node::{Kind, Node},
 };
 
-/// How a generated logical id ends.
+/// The end of a generated logical id.
 enum Ending {
-    /// This text.
+    /// Exactly this text.
     Is(&'static str),
-    /// This text and more: a hash of the content, or a name in the template.
+    /// This text, followed by a hash of the content or a name in the template.
     Begins(&'static str),
-    /// A name in the template, then this text.
+    /// A name in the template, followed by this text.
     Ends(&'static str),
-    /// The name of an entry of this property, perhaps with more.
+    /// The name of an entry of this property, possibly followed by more text.
     EntryOf(&'static str),
 }
 
 use Ending::{Begins, Ends, EntryOf, Is};
 
-/// Names that do not begin with a resource's id. All resources of a stack share them.
+/// Generated names that do not begin with a resource's id. The resources of a stack share them.
 const SHARED: &[Ending] = &[
     Begins("ApiGatewayDomainName"),
     Is("CodeDeployServiceRole"),
@@ -77,7 +76,7 @@ const OF_WEB_SOCKET_API: &[Ending] = &[
     Ends("Permission"),
 ];
 
-/// What is generated for a resource of each type, after its logical id.
+/// For each resource type, the ends of the logical ids that SAM generates from the resource's id.
 const BY_TYPE: &[(&str, &[Ending])] = &[
     ("AWS::Serverless::Api", OF_REST_API),
     ("AWS::Serverless::CapacityProvider", &[Is("OperatorRole")]),
@@ -138,17 +137,17 @@ const BY_TYPE: &[(&str, &[Ending])] = &[
     ("AWS::Serverless::WebSocketApi", OF_WEB_SOCKET_API),
 ];
 
-/// The APIs that SAM generates for events that name none: the type of such an event, its property
-/// that names an API, the logical id, and what is generated with it.
+/// The APIs that SAM generates if an event names no API. An entry has the type of the event, the
+/// event's property for an API, the API's logical id, and the ends of further generated ids.
 const IMPLICIT_APIS: &[(&str, &str, &str, &[Ending])] = &[
     ("Api", "RestApiId", "ServerlessRestApi", OF_REST_API),
     ("HttpApi", "ApiId", "ServerlessHttpApi", OF_HTTP_API),
 ];
 
-/// Properties of an event that name a resource that SAM generates for it.
+/// Properties of an event that name a resource which SAM generates for the event.
 const NAMED_IN_EVENTS: &[&str] = &["QueueLogicalId", "QueuePolicyLogicalId"];
 
-/// Returns true if SAM generates a resource with this logical id, or treats it as one.
+/// Returns true if SAM generates a resource with this logical id.
 pub(crate) fn is_generated(resources: &[Resource<'_>], name: &str) -> bool {
     let has_sam = resources.iter().any(|found| found.type_name.starts_with("AWS::Serverless::"));
     if has_sam && SHARED.iter().any(|ending| ending.fits(name, None)) {
@@ -173,7 +172,7 @@ fn is_of(resource: &Resource<'_>, name: &str) -> bool {
     {
         return true;
     }
-    // A connector in a resource has both names.
+    // A connector within a resource gets the names of both as its logical id.
     let connectors = resource.node.get("Connectors").map_or(&[][..], Node::entries);
     rest.is_some_and(|rest| connectors.iter().any(|entry| rest.starts_with(&entry.key)))
         || events(resource)
@@ -204,7 +203,7 @@ fn has_event_without(resource: &Resource<'_>, kind: &str, property: &str) -> boo
 }
 
 impl Ending {
-    /// Returns true if the rest of a name, after the resource's id, is this ending.
+    /// Returns true if `rest`, the text after the resource's id, has this end.
     fn fits(&self, rest: &str, resource: Option<&Resource<'_>>) -> bool {
         match self {
             Is(text) => rest == *text,

@@ -1,9 +1,9 @@
-//! SAM's `Globals`: defaults for every resource of a kind. It only merges two trees.
+//! SAM's `Globals`: defaults for every resource of a type. This module merges two trees.
 //!
 //! The rules are those of "Globals section of the AWS SAM template": a value of the resource
-//! replaces the global one, mappings are merged key by key, lists are joined with the global
+//! replaces the global value. Mappings are merged key by key, and lists are joined with the global
 //! entries first. An intrinsic function is a value. `IgnoreGlobals` next to a resource's type
-//! excludes some of them, or all.
+//! excludes some global values, or all.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,11 @@ use crate::{
     syntax::node::{Entry, Kind, Node},
 };
 
-/// Each function gets a copy of the globals; real ones have some dozens of values.
+/// Maximum size of a section of globals, because each function gets a copy. Real globals have some
+/// dozens of values.
 const NODES_MAX: usize = 2_000;
 
-/// The kinds of resources for which SAM has globals; only these two have an effect here.
+/// The resource types for which SAM has globals. Only these two have an effect here.
 const SECTIONS: &[&str] = &[
     "Api",
     "CapacityProvider",
@@ -28,8 +29,8 @@ const SECTIONS: &[&str] = &[
     "WebSocketApi",
 ];
 
-/// Properties that SAM supports only in the function itself (`supported_properties` of its
-/// `globals.py`, as of 1.115, lists those that it supports in the globals).
+/// Properties that SAM supports only in the function itself. `supported_properties` in `globals.py`
+/// of version 1.115 lists those that SAM supports in the globals.
 const NOT_GLOBAL: &[&str] = &[
     "AutoPublishCodeSha256",
     "Events",
@@ -43,13 +44,13 @@ const NOT_GLOBAL: &[&str] = &[
     "VersionDescription",
 ];
 
-/// Returns the globals for a resource type, such as `AWS::Serverless::Function`.
+/// Returns the globals of a resource type, such as `AWS::Serverless::Function`.
 pub(crate) fn section<'n>(globals: Option<&'n Node>, type_name: &str) -> Option<&'n Node> {
     let name = type_name.strip_prefix("AWS::Serverless::")?;
     globals?.get(name).filter(|_| SECTIONS.contains(&name))
 }
 
-/// Reports unknown sections, those without effect here, and a section that is too large.
+/// Reports unknown sections, sections without effect here, and sections that are too large.
 pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     let Some(globals) = globals else { return true };
     for entry in globals.entries() {
@@ -91,8 +92,8 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     size <= NODES_MAX
 }
 
-/// Returns the globals of a resource without those that it ignores: `*` is all, a list names
-/// properties.
+/// Returns the globals of a resource without those that it ignores: `*` ignores all, a list ignores
+/// the properties with these names.
 pub(crate) fn without_ignored<'n>(
     global: &'n Node,
     resource: &Node,
@@ -139,7 +140,7 @@ fn nodes_in(node: &Node) -> usize {
     }
 }
 
-/// Merges the local tree over the global one.
+/// Merges two trees. Where both have a value, the local one counts.
 pub(crate) fn merge(global: &Node, local: &Node) -> Node {
     match (&global.kind, &local.kind) {
         (Kind::Map(global_entries), Kind::Map(local_entries)) => {

@@ -1,8 +1,8 @@
 //! Checks that every referenced name exists: parameters, resources, attributes, conditions,
 //! mappings.
 //!
-//! It evaluates nothing, so references in branches that are not taken, and in resources that are
-//! not emulated, count too.
+//! Nothing is evaluated. The check therefore covers branches that are not taken and resources that
+//! are not emulated, as AWS does.
 
 use std::collections::BTreeSet;
 
@@ -45,13 +45,13 @@ const SECTIONS: &[&str] = &[
 
 const SAM_TRANSFORM: &str = "AWS::Serverless-2016-10-31";
 
-/// Everything that can be referred to.
+/// The names that a template may refer to.
 struct References<'a, 't> {
     resources: &'a [Resource<'t>],
     parameters: BTreeSet<&'t str>,
     conditions: BTreeSet<&'t str>,
     mappings: BTreeSet<&'t str>,
-    /// Whether the template asks for the transform `AWS::LanguageExtensions`.
+    /// Whether the template has the transform `AWS::LanguageExtensions`.
     is_extended: bool,
     findings: &'a Findings<'a>,
 }
@@ -77,7 +77,7 @@ pub(crate) fn check<'t>(root: &'t Node, resources: &[Resource<'t>], findings: &F
     for resource in resources {
         references.resource_attributes(resource);
     }
-    // Outputs have no effect here.
+    // Outputs have no effect here, so their errors only become warnings.
     findings.of_what_stops_nothing(|| {
         references.section(root.get("Outputs"));
         for output in root.get("Outputs").map_or(&[][..], Node::entries) {
@@ -133,7 +133,7 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
     let is_sam = |node: &&Node| node.as_text() == Some(SAM_TRANSFORM);
     let has_sam = transforms.iter().any(is_sam);
     for other in transforms.into_iter().filter(|node| !is_sam(node)) {
-        // A transform with parameters is a mapping with its name.
+        // A transform is its name, or a mapping with a `Name` and parameters.
         let name = other.as_text().or_else(|| other.get("Name")?.as_text());
         let instead = match name {
             Some(EXTENSIONS) => "its functions are evaluated, except `Fn::ForEach`".to_owned(),
@@ -162,7 +162,7 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
 }
 
 impl References<'_, '_> {
-    /// Checks a section; an empty one was already reported.
+    /// Checks a section. An empty section was already reported.
     fn section(&self, node: Option<&Node>) {
         if let Some(node) = node.filter(|node| !matches!(node.kind, Kind::Null)) {
             self.node(node);
@@ -186,7 +186,7 @@ impl References<'_, '_> {
         }
     }
 
-    /// Checks a function that CloudFormation has only with a transform.
+    /// Checks a function that exists only with the transform `AWS::LanguageExtensions`.
     fn extension(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
         let is_added = match intrinsic {
             Intrinsic::Length | Intrinsic::ToJsonString => true,

@@ -1,5 +1,5 @@
-//! The resources of a template before their properties are read: logical id, type, merged
-//! properties. It evaluates nothing.
+//! The resources of a template before their properties are evaluated: logical id, type, and
+//! properties with SAM's globals.
 
 use crate::{
     declarations::globals,
@@ -31,7 +31,7 @@ pub(crate) enum ResourceKind {
     Other,
 }
 
-/// The emulated types.
+/// The types that the runner emulates.
 const MADE_HERE: &[(&str, ResourceKind)] = &[
     ("AWS::DynamoDB::Table", ResourceKind::Table),
     ("AWS::DynamoDB::GlobalTable", ResourceKind::GlobalTable),
@@ -52,7 +52,7 @@ impl ResourceKind {
         matches!(self, ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable)
     }
 
-    /// Returns the property with the value of `Ref`; `None` if that is known only on AWS.
+    /// Returns the property whose value `Ref` returns; `None` if the value is known only on AWS.
     pub(crate) fn name_property(self) -> Option<&'static str> {
         match self {
             ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable => {
@@ -64,7 +64,7 @@ impl ResourceKind {
         }
     }
 
-    /// Returns the attributes of `Fn::GetAtt`; `None` if they are unknown here.
+    /// Returns the attributes that `Fn::GetAtt` accepts; `None` if they are unknown here.
     pub(crate) fn attributes(self) -> Option<&'static [&'static str]> {
         match self {
             ResourceKind::Table | ResourceKind::SimpleTable => Some(&["Arn", "StreamArn"]),
@@ -95,18 +95,18 @@ pub(crate) struct Resource<'t> {
     pub(crate) at: Span,
     pub(crate) type_name: &'t str,
     pub(crate) kind: ResourceKind,
-    /// The whole resource, with `Type`, `Properties`, `Metadata` and so on.
+    /// The node of the whole resource, with `Type`, `Properties`, `Metadata` and so on.
     pub(crate) node: &'t Node,
     /// The properties with SAM's globals merged in.
     pub(crate) properties: Node,
 }
 
 impl Resource<'_> {
-    /// Returns the name on this machine if the template has none.
+    /// Returns the resource's name on this machine if the template does not name it.
     ///
-    /// AWS generates one from the stack's name and a random suffix; here it is one that is easy to
-    /// type. A bucket's name is in lower case. If the logical id is too short, the stack's name
-    /// precedes it; if it is too long, it is shortened.
+    /// AWS generates a name from the stack's name and a random suffix. This name is easier to type:
+    /// the logical id, for a bucket in lower case. A logical id that is too short gets the stack's
+    /// name as a prefix; one that is too long is shortened.
     pub(crate) fn default_name(&self, stack: &str) -> String {
         let (name, longest) = match self.kind {
             ResourceKind::Bucket => (kebab_case(self.id), BUCKET_NAME_MAX),
@@ -127,13 +127,13 @@ const NAME_MIN: usize = 3;
 const BUCKET_NAME_MAX: usize = 63;
 const FUNCTION_NAME_MAX: usize = 64;
 
-/// Returns a name of at most `longest` letters: its beginning, and a hash of the whole, so that
-/// names with the same beginning differ.
+/// Returns a name of at most `longest` letters. A longer name keeps its beginning and gets a hash
+/// of the whole name, so that names with the same beginning stay different.
 fn shortened(name: String, longest: usize) -> String {
     if name.len() <= longest {
         return name;
     }
-    // FNV-1a, which is the same in every build.
+    // FNV-1a gives the same hash in every build.
     let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let sum = format!("-{:08x}", name.bytes().fold(0x811c_9dc5, step));
     let kept: String = name.chars().take(longest.saturating_sub(sum.len())).collect();
@@ -208,7 +208,7 @@ fn read_one<'t>(
         );
     }
     if matches!(entry.value.kind, Kind::Call(Intrinsic::Transform, _)) {
-        // Its type is unknown, which was reported.
+        // A resource of unknown type was already reported.
         return None;
     }
     let Kind::Map(attributes) = &entry.value.kind else {
@@ -259,8 +259,8 @@ fn read_one<'t>(
     })
 }
 
-/// Warns of a type that is probably a misspelt emulated one, which CloudFormation would reject. It
-/// is not an error, because not every type of AWS is known here.
+/// Warns of a type that is probably a misspelt emulated one. CloudFormation would reject it. It is
+/// no error here, because this crate does not know every AWS type.
 fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     let distance = |known: &&str| strsim::osa_distance(known, type_name);
     let nearest = MADE_HERE.iter().map(|(name, _)| *name).min_by_key(distance);
@@ -274,7 +274,7 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     }
 }
 
-/// Maximum number of different letters between a type and the intended one.
+/// Maximum number of letters in which a misspelt type differs from the emulated one.
 const TYPE_SLIPS_MAX: usize = 2;
 
 /// The attributes that any resource may have.

@@ -1,5 +1,4 @@
-//! Evaluates the conditions of a template: the branches of `Fn::If`, and which resources exist. It
-//! does not read properties.
+//! Evaluates the conditions of a template: the branches of `Fn::If`, and which resources exist.
 
 use crate::{
     declarations::resource::Resource,
@@ -10,15 +9,15 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// A side of `Fn::Equals`.
+/// An operand of `Fn::Equals`.
 enum Comparable {
     Text(String),
-    /// A value that is unknown here; its reference.
+    /// A reference whose value is unknown here.
     Unknown(String),
 }
 
 impl Resolver<'_> {
-    /// Returns whether a resource is created; `None` when an error was reported.
+    /// Returns true if a resource is created; `None` if an error was reported.
     pub(crate) fn exists(&self, resource: &Resource<'_>) -> Option<bool> {
         match resource.node.get("Condition") {
             Some(node) => match node.as_text() {
@@ -111,7 +110,7 @@ impl Resolver<'_> {
                         node.at,
                     );
                 };
-                // CloudFormation's limits.
+                // CloudFormation allows 2 to 10 conditions.
                 if !(2..=10).contains(&items.len()) {
                     return self.wrong_arguments(&intrinsic.name(), "2 to 10 conditions", node.at);
                 }
@@ -132,8 +131,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns whether two values are equal. An unknown value equals only itself, because a
-    /// condition usually asks for a particular value.
+    /// Returns true if two values are equal. An unknown value equals only itself, because a
+    /// condition usually compares with one particular value.
     fn are_equal(&self, left: &Node, right: &Node) -> Option<bool> {
         let (of_left, of_right) = (self.comparable(left)?, self.comparable(right)?);
         let (at, unknown) = match (&of_left, &of_right) {
@@ -152,7 +151,7 @@ impl Resolver<'_> {
         Some(false)
     }
 
-    /// Returns an operand of `Fn::Equals`; a list is its texts joined.
+    /// Returns an operand of `Fn::Equals`. A list is compared by its joined texts.
     fn comparable(&self, node: &Node) -> Option<Comparable> {
         let value = self.resolve(node)?;
         if let Some(reference) = value.reference() {

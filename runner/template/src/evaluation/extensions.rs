@@ -1,5 +1,5 @@
 //! Evaluates the intrinsic functions of the transform `AWS::LanguageExtensions`. `Fn::ForEach` is
-//! not among them, which is reported.
+//! not supported; `macros` reports it.
 
 use crate::{
     diagnostic::Span,
@@ -12,9 +12,9 @@ use crate::{
 /// The result of converting a value to JSON.
 enum Json {
     Text(String),
-    /// As if it was not written.
+    /// The value is `AWS::NoValue`: as if it was not in the template.
     Absent,
-    /// A part of it is known only on AWS.
+    /// A part of the value is known only on AWS.
     Elsewhere(String),
 }
 
@@ -57,7 +57,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Joins the elements of a list or an object, with their names if they have any.
+    /// Joins the elements of a list or an object. The elements of an object have names.
     fn joined<'n>(
         &self,
         elements: impl Iterator<Item = (Option<&'n str>, &'n Node)>,
@@ -110,7 +110,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Formats a scalar with the type that a YAML parser gives it.
+    /// Formats a scalar as the JSON type that a YAML parser gives it.
     fn scalar(&self, node: &Node, text: &str) -> String {
         let typed = plain_scalar::typed(text).filter(|_| self.findings.is_plain(node.at, text));
         typed.unwrap_or_else(|| quoted(text))

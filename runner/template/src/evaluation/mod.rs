@@ -1,5 +1,5 @@
 //! Evaluates the parameters, functions and conditions of a template, and reads properties by name.
-//! It knows no type of resource.
+//! It is the same for all resource types.
 
 pub(crate) mod condition;
 pub(crate) mod extensions;

@@ -1,5 +1,5 @@
-//! The values of a template's parameters: from the caller or the defaults, checked against their
-//! declaration.
+//! The values of a template's parameters. They come from the caller or the defaults, and are
+//! checked against their declarations.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub(crate) enum Parameter {
     Text(String),
     /// `CommaDelimitedList` and `List<...>`.
     List(Vec<String>),
-    /// A value that is unknown here: the parameter's name, or for `AWS::SSM::Parameter::Value<...>`
-    /// the dynamic reference that CloudFormation would read.
+    /// A value that is unknown here. This is the parameter's name, or for
+    /// `AWS::SSM::Parameter::Value<...>` the dynamic reference that CloudFormation would read.
     Elsewhere(String),
 }
 
@@ -42,7 +42,7 @@ const ATTRIBUTES: &[&str] = &[
     "Type",
 ];
 
-/// Returns the names that are declared, whether or not their values are valid.
+/// Returns the names of all declared parameters, even those without a valid value.
 pub(crate) fn names(section: Option<&Node>) -> impl Iterator<Item = &str> {
     section.map_or(&[][..], Node::entries).iter().map(|entry| entry.key.as_str())
 }
@@ -176,7 +176,7 @@ fn check_kind(entry: &Entry, kind: &str, at: Span, findings: &Findings<'_>) -> O
     None
 }
 
-/// Returns advice how to set a parameter.
+/// Returns advice on how to set a parameter.
 pub(crate) fn help_without_value(name: &str) -> String {
     format!("give it one with `--parameter {name}=VALUE`, or write a `Default:`")
 }
@@ -217,7 +217,8 @@ fn check_item(
                 );
                 return None;
             }
-            // CloudFormation's patterns are Java's; some of their constructs are unsupported here.
+            // CloudFormation's patterns are Java regular expressions. Some of their constructs are
+            // unsupported here.
             Err(error) => findings.warning(
                 pattern.at,
                 format!("this pattern cannot be checked here: {error}"),

@@ -1,5 +1,5 @@
-//! Reads the properties of one mapping by name, and reports those that were not read. The caller
-//! has the catalogue of what is not emulated.
+//! Reads the properties of one mapping by name, and reports those that no caller has read. The
+//! caller passes the catalogue of properties that are not emulated.
 
 use std::{cell::RefCell, ops::RangeInclusive};
 
@@ -22,13 +22,13 @@ pub(crate) struct Properties<'r, 't> {
     pub(crate) resource: &'r str,
     /// The resource's type.
     pub(crate) kind: &'r str,
-    /// The path below the resource, empty at the top.
+    /// The path of the mapping below the resource; empty for the resource's own properties.
     path: String,
-    /// The place of the mapping, for missing properties.
+    /// The place of the mapping, where missing properties are reported.
     pub(crate) at: Span,
     entries: &'r [Entry],
     asked: RefCell<Vec<&'static str>>,
-    /// Properties that were checked without being read.
+    /// Names that were only checked for presence, not read.
     looked_for: RefCell<Vec<String>>,
 }
 
@@ -56,7 +56,7 @@ impl<'r, 't> Properties<'r, 't> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Returns the node of a property after `Fn::If`; `None` when it is not there.
+    /// Returns the node of a property after `Fn::If`; `None` if the property is absent.
     pub(crate) fn node(&self, name: &'static str) -> Option<&'r Node> {
         self.entry(name).map(|(_, node)| node)
     }
@@ -68,7 +68,7 @@ impl<'r, 't> Properties<'r, 't> {
         Some((entry, node))
     }
 
-    /// Returns the value of a property of any type.
+    /// Returns a property's value of any type.
     pub(crate) fn value(&self, name: &'static str) -> Option<Value> {
         let value = self.resolver.resolve(self.node(name)?)?;
         if matches!(value.data, Data::Absent) { None } else { Some(value) }
@@ -85,8 +85,8 @@ impl<'r, 't> Properties<'r, 't> {
         value.text(self.resolver.findings).map(|value| At { value, at })
     }
 
-    /// Returns the place of a property whose value is unknown here; `None` if it is known or
-    /// absent.
+    /// Returns a property whose value is unknown here, with its place; `None` if the value is known
+    /// or absent.
     pub(crate) fn unknown(&self, name: &'static str) -> Option<At<String>> {
         let value = self.value(name)?;
         value.reference().map(|reference| At { value: reference, at: value.at })
@@ -133,7 +133,7 @@ impl<'r, 't> Properties<'r, 't> {
             .map(|value| At { value, at })
     }
 
-    /// Returns the same for a number that is never negative.
+    /// Returns a whole number that cannot be negative, in the range.
     pub(crate) fn unsigned(&self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let range = i64::from(*range.start())..=i64::from(*range.end());
         self.integer(name, range).and_then(|number| u32::try_from(number.value).ok())
@@ -145,7 +145,7 @@ impl<'r, 't> Properties<'r, 't> {
         value::boolean(&value, at, name, self.resolver.findings)
     }
 
-    /// Returns one of these words.
+    /// Returns the value that belongs to one of these words.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -213,7 +213,7 @@ impl<'r, 't> Properties<'r, 't> {
             .collect()
     }
 
-    /// Returns the entries of a mapping whose keys are names of the author's choice.
+    /// Returns the entries of a mapping whose keys the author of the template has chosen.
     pub(crate) fn named(&self, name: &'static str) -> &'r [Entry] {
         let Some(node) = self.node(name) else { return &[] };
         if !matches!(node.kind, Kind::Map(_)) {
@@ -223,7 +223,8 @@ impl<'r, 't> Properties<'r, 't> {
         node.entries()
     }
 
-    /// Reports a node that does not have this type; the value of a function may have it on AWS.
+    /// Reports a node of the wrong type. The value of an intrinsic function may still have the
+    /// right type on AWS.
     fn not_a(&self, shape: &str, path: &str, node: &Node, help: &str) {
         let findings = self.resolver.findings;
         if let Kind::Call(intrinsic @ (Intrinsic::Transform | Intrinsic::FindInMap), _) = &node.kind
@@ -239,7 +240,7 @@ impl<'r, 't> Properties<'r, 't> {
         }
     }
 
-    /// Notes that a property is not emulated.
+    /// Records that a property is not emulated.
     pub(crate) fn not_emulated(&self, name: &str, instead: impl Into<String>) {
         let at = self.key_place(name).unwrap_or(self.at);
         self.resolver.findings.not_emulated(NotEmulated {
@@ -251,7 +252,7 @@ impl<'r, 't> Properties<'r, 't> {
         });
     }
 
-    /// Reports every property that was not read: not emulated, misspelt, or unknown.
+    /// Reports every property that was not read: it is not emulated, misspelt or unknown.
     pub(crate) fn finish(&self, catalogue: Catalogue) {
         let asked = self.asked.borrow();
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
@@ -263,7 +264,7 @@ impl<'r, 't> Properties<'r, 't> {
             if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
                 self.not_emulated(name, *instead);
             } else if self.looked_for.borrow().iter().any(|known| known == name) {
-                // The caller that checked it reports its errors.
+                // For a property that was only checked for presence, the caller reports the errors.
             } else if let Some(meant) = similar(name, known()) {
                 self.resolver.findings.error(
                     entry.key_at,

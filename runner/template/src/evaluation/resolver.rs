@@ -1,5 +1,5 @@
 //! Evaluates the intrinsic functions of a template: references, conditions, mappings, text
-//! functions. The readers of resources ask it for values.
+//! functions. The modules of `resources` get their values here.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,12 +18,12 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// Maximum bytes of all texts from evaluation: the template has at most 1 MB, but may repeat a long
+/// Maximum total bytes of evaluated texts. The template has at most 1 MB, but may repeat a long
 /// parameter very often.
 const EVALUATED_BYTES_MAX: usize = 16_000_000;
 
-/// Maximum length of a chain of names and conditions; real templates have two or three, and each
-/// step is a recursion.
+/// Maximum length of a chain of references and conditions. Real templates have two or three, and
+/// each step needs stack, because it is a recursion.
 const REFERENCES_DEEP_MAX: usize = 16;
 
 /// The inputs of evaluation.
@@ -34,9 +34,9 @@ pub(crate) struct Resolver<'t> {
     pub(crate) mappings: Option<&'t Node>,
     pub(crate) conditions: Option<&'t Node>,
     pub(crate) resources: &'t [Resource<'t>],
-    /// Evaluated conditions; `None` while one is being evaluated or when it failed.
+    /// The values of conditions. `None` while a condition is being evaluated, or if it failed.
     condition_values: RefCell<BTreeMap<String, Option<bool>>>,
-    /// Evaluated physical names; `None` likewise.
+    /// The physical names of resources. `None` while a name is being evaluated, or if it failed.
     names: RefCell<BTreeMap<String, Option<Data>>>,
     evaluated_bytes: Cell<usize>,
     references_deep: Cell<usize>,
@@ -87,7 +87,8 @@ impl<'t> Resolver<'t> {
             }
             Kind::Unknown => return None,
         };
-        // CloudFormation replaces a dynamic reference, whatever the text was made from.
+        // CloudFormation replaces a dynamic reference in every text, even in one that was put
+        // together.
         let data = match data {
             Data::Text(text) => match dynamic_reference(&text) {
                 Some(reference) => Data::Elsewhere(reference.to_owned()),
@@ -98,8 +99,8 @@ impl<'t> Resolver<'t> {
         Some(Value { at: node.at, data })
     }
 
-    /// Evaluates `Fn::If`, repeatedly; returns any other node unchanged, and `None` if an error was
-    /// reported.
+    /// Returns the node that `Fn::If` selects, also through nested ones. Returns any other node
+    /// unchanged, and `None` if an error was reported.
     ///
     /// `Some(None)` is `AWS::NoValue`.
     pub(crate) fn choose<'n>(&self, node: &'n Node) -> Option<Option<&'n Node>> {
@@ -169,7 +170,7 @@ impl<'t> Resolver<'t> {
                 };
                 Some(Data::Elsewhere(format!("{} {of}", intrinsic.name()).trim_end().to_owned()))
             }
-            // The check of references has reported it.
+            // `references` has already reported this function, which is valid only in `Rules`.
             Intrinsic::OfRules => None,
             Intrinsic::Cidr => Some(Data::Elsewhere(intrinsic.name())),
             Intrinsic::Length => self.length(argument, at),
@@ -199,7 +200,7 @@ impl<'t> Resolver<'t> {
                 }
                 return match self.resource(name) {
                     Some(resource) => self.physical_name(resource, at),
-                    // The check of references has found it: SAM generates this resource.
+                    // `references` has checked the name, so SAM generates this resource.
                     None => Some(Data::Elsewhere(name.to_owned())),
                 };
             }
@@ -275,7 +276,7 @@ impl<'t> Resolver<'t> {
         name
     }
 
-    /// Returns advice how to set a value that is unknown here.
+    /// Returns advice on how to set a value that is unknown here.
     pub(crate) fn help_without_value(&self, reference: &str) -> String {
         match self.parameters.get(reference) {
             Some(Parameter::Elsewhere(_)) => parameters::help_without_value(reference),
@@ -289,13 +290,13 @@ impl<'t> Resolver<'t> {
         Value { at, data: Data::Text(resource.default_name(&self.context.stack_name)) }
     }
 
-    /// Returns the same as a text, for a resource that has a name here.
+    /// Returns the resource's name on this machine as a text; `None` if it is known only on AWS.
     pub(crate) fn name_text(&self, resource: &Resource<'_>, at: Span) -> Option<String> {
         let data = self.physical_name(resource, at)?;
         Value { at, data }.text(self.findings)
     }
 
-    /// Follows one reference from a name or a condition to another, within the limit.
+    /// Follows one reference or condition, up to the maximum length of a chain.
     pub(crate) fn one_deeper<T>(&self, at: Span, follow: impl FnOnce() -> Option<T>) -> Option<T> {
         let deep = self.references_deep.get() + 1;
         if deep > REFERENCES_DEEP_MAX {
@@ -314,8 +315,8 @@ impl<'t> Resolver<'t> {
         found
     }
 
-    /// Returns the resource and the attribute of a `Fn::GetAtt`; the check of references has found
-    /// both.
+    /// Returns the resource and the attribute of a `Fn::GetAtt`. `references` has checked that both
+    /// exist.
     fn attribute_path(&self, argument: &Node) -> Option<(String, String)> {
         match &argument.kind {
             Kind::Text(path) => {
@@ -358,7 +359,7 @@ impl<'t> Resolver<'t> {
         Some(Data::Text(self.spend(at, text)?))
     }
 
-    /// Joins texts; if one part is known only on AWS, so is the result.
+    /// Joins texts. If one part is known only on AWS, the result is known only on AWS.
     fn concatenate(&self, parts: Vec<Value>, between: &str, at: Span) -> Option<Data> {
         let mut text = String::new();
         let mut elsewhere = None;
@@ -404,7 +405,7 @@ impl<'t> Resolver<'t> {
             };
             parts.push(Value { at, data });
         }
-        // `${Table.StreamArn}` alone is the stream itself.
+        // A text that is only `${Table.StreamArn}` is the stream itself.
         if let [Value { data: Data::Stream(_), .. }] = parts.as_slice() {
             return parts.pop().map(|part| part.data);
         }
@@ -512,7 +513,7 @@ impl<'t> Resolver<'t> {
         self.resolve(found?).map(|value| value.data)
     }
 
-    /// Returns the arguments of a function that takes exactly `N`.
+    /// Returns the arguments of a function that takes exactly `N` arguments.
     pub(crate) fn arguments<'n, const N: usize>(
         &self,
         argument: &'n Node,
@@ -533,7 +534,8 @@ impl<'t> Resolver<'t> {
         None
     }
 
-    /// Returns a cached condition: `None` inside if it is not known yet.
+    /// Returns a cached condition. The outer `None` means that it is not cached, the inner one that
+    /// it has no value.
     pub(crate) fn remembered_condition(&self, name: &str) -> Option<Option<bool>> {
         self.condition_values.borrow().get(name).copied()
     }

@@ -18,20 +18,20 @@ pub(crate) struct Value {
 /// The data of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
-    /// `AWS::NoValue`: as if the property was not written.
+    /// `AWS::NoValue`: as if the property was not in the template.
     Absent,
     Text(String),
     List(Vec<Value>),
     /// The stream of the table with this logical id; its ARN is unknown before the table exists.
     Stream(String),
-    /// Something that exists only on AWS: `Resource`, `Resource.Attribute`, a dynamic reference
-    /// such as `{{resolve:ssm:name}}`, or the value of a CloudFormation function such as
-    /// `!ImportValue name`.
+    /// A reference to a value that exists only on AWS: `Resource`, `Resource.Attribute`, a dynamic
+    /// reference such as `{{resolve:ssm:name}}`, or a CloudFormation function such as `!ImportValue
+    /// name`.
     Elsewhere(String),
 }
 
 impl Value {
-    /// Describes it for a message.
+    /// Returns a description for a message.
     pub(crate) fn description(&self) -> String {
         match &self.data {
             Data::Absent => "nothing".to_owned(),
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns the reference to a value that is unknown here; `None` for a known one.
+    /// Returns the reference if the value is unknown here; `None` if it is known.
     pub(crate) fn reference(&self) -> Option<String> {
         match &self.data {
             Data::Elsewhere(name) => Some(name.clone()),
@@ -51,7 +51,7 @@ impl Value {
         }
     }
 
-    /// Returns the text. An unknown value is a warning, any other value an error.
+    /// Returns the text. An unknown value gives a warning, and any other value an error.
     pub(crate) fn text(self, findings: &Findings<'_>) -> Option<String> {
         match self.data {
             Data::Text(text) => Some(text),
@@ -81,7 +81,7 @@ impl Value {
     }
 }
 
-/// Warns of a stream's ARN in place of a text.
+/// Warns that a text has a stream's ARN, which is unknown here.
 pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
     findings.warning(
         at,
@@ -105,7 +105,7 @@ pub(crate) fn integer(
     findings: &Findings<'_>,
 ) -> Option<i64> {
     let help = || format!("write a whole number from {} to {}", range.start(), range.end());
-    // `0x10` and `1_000` are numbers too, as SAM reads them.
+    // SAM also reads `0x10` and `1_000` as numbers.
     let typed = plain_scalar::typed(text.trim());
     match typed.as_deref().unwrap_or(text.trim()).parse::<i64>() {
         Ok(number) if range.contains(&number) => Some(number),

@@ -1,5 +1,5 @@
-//! The binary of a function: the package that builds it, or the file beside `weir`. It neither
-//! builds nor starts anything.
+//! The binary of a function: the package that builds it, or a file in the folder of the `weir`
+//! program.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ impl Wanted {
         self.package_folder.join("Cargo.toml").is_file()
     }
 
-    /// Returns why the binary can be neither built nor found; `None` if it can.
+    /// Returns why there is neither a package nor a file for the binary; `None` if there is one.
     #[must_use]
     pub fn absence(&self) -> Option<Missing> {
         let program = env::current_exe().unwrap_or_default();
@@ -31,7 +31,7 @@ impl Wanted {
     }
 }
 
-/// A binary that has neither a package nor a file.
+/// A binary for which there is neither a package nor a file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no package=`{manifest}` to build binary=`{binary}` from, and no file=`{beside}`; run weir in the project's folder, correct CodeUri, or put the binary there"
@@ -39,13 +39,14 @@ impl Wanted {
 pub struct Missing {
     /// The name of the binary.
     binary: String,
-    /// The `Cargo.toml` that the package would have.
+    /// The expected path of the package's `Cargo.toml`.
     manifest: PathBuf,
-    /// The file that the binary would be.
+    /// The expected path of the binary.
     beside: PathBuf,
 }
 
-/// Returns the path of the binary `name` beside `program`, for a package without sources.
+/// Returns the path of the binary `name` in the folder of `program`. It is used if the package has
+/// no sources.
 ///
 /// # Errors
 /// When there is no such file.

@@ -1,4 +1,4 @@
-//! Parses S3 buckets: `AWS::S3::Bucket`. It creates nothing.
+//! Parses S3 buckets: `AWS::S3::Bucket`.
 
 use crate::{
     declarations::resource::Resource,
@@ -39,7 +39,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     let name = properties.resolver.name_text(resource, at);
     properties.finish(NOT_EMULATED);
     let name = name?;
-    // The general rules of S3 for bucket names; the name is also a folder on this machine.
+    // These are S3's general rules for bucket names. The name is also a folder on this machine.
     let allowed = |letter: char| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '.')
     };

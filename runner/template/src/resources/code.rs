@@ -1,5 +1,5 @@
 //! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, a handler in
-//! Python or Node, or none on this machine. It inspects `CodeUri` and starts nothing.
+//! Python or Node, or no program on this machine. It inspects `CodeUri`.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
     syntax::node::Node,
 };
 
-/// The method by which SAM builds a Cargo package.
+/// SAM's build method for a Cargo package.
 const CARGO: &str = "rust-cargolambda";
 
 /// Returns the program of the function; `None` if an error was reported.
@@ -68,7 +68,7 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     here(Code::Binary(name))
 }
 
-/// Reports why a `bootstrap` cannot be started.
+/// Reports a `bootstrap` that cannot be started, and why.
 fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: &Uri) {
     let (Some(folder), Uri::Folder(uri)) = (folder, uri) else { return };
     let findings = properties.resolver.findings;
@@ -89,7 +89,7 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
     }
 }
 
-/// Warns of a missing package; its binary may still be beside an installed weir.
+/// Warns of a missing package. Its binary may still be in the folder of an installed `weir`.
 fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) {
     let is_started_here = !properties.resolver.context.invoked_elsewhere;
     if is_started_here && wanted.absence().is_some() {
@@ -144,7 +144,7 @@ fn reason_not_here(
         Uri::Unknown => return None,
         Uri::Folder(uri) => uri,
     };
-    // A missing package that SAM would build may still have its binary beside weir.
+    // If a package is missing, its binary may still be in the folder of the `weir` program.
     let folder = properties.resolver.context.folder.as_ref()?.join(uri);
     let named = named_binary(resource).and_then(Node::as_text).map(str::to_owned);
     let binary = named.unwrap_or_else(|| name_of_id(resource));
@@ -157,7 +157,7 @@ fn reason_not_here(
     Some(NotHere { at, reason, help })
 }
 
-/// Returns what a folder of a function's code lacks, and advice if AWS could not run it either.
+/// Returns what a function's code folder lacks. Adds advice if AWS could not run the code either.
 fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
     let bootstrap = || Path::new(uri).join(BOOTSTRAP).display().to_string();
     if folder.is_file() {
@@ -185,14 +185,14 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns false: Lambda runs Linux programs.
+/// Returns false, because Lambda runs only Linux programs.
 #[cfg(not(unix))]
 fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// Returns the cargo binary: that of SAM's build settings, the only one of the package, or the one
-/// with the name of the function's logical id.
+/// Returns the name of the cargo binary. It is the one in SAM's build settings, the one that the
+/// logical id implies, or the package's only one.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -204,7 +204,8 @@ fn binary(
     }
     let of_id = name_of_id(resource);
     let Some(package) = package else { return Some(of_id) };
-    // In a workspace whose root is a package, the function may belong to a member.
+    // The name from the logical id has priority: in a workspace whose root is a package, the
+    // function may belong to a member.
     if package.has(&of_id) {
         return Some(of_id);
     }
@@ -233,13 +234,13 @@ fn binary(
     None
 }
 
-/// Returns the name of a binary that the function's logical id implies.
+/// Returns the name of the binary that the function's logical id implies.
 fn name_of_id(resource: &Resource<'_>) -> String {
     let id = resource.id.strip_suffix("Function").filter(|id| !id.is_empty());
     kebab_case(id.unwrap_or(resource.id))
 }
 
-/// Returns the binary's name in the template, if there is one.
+/// Returns the node with the binary's name in the template, if there is one.
 fn named_binary<'t>(resource: &Resource<'t>) -> Option<&'t Node> {
     resource.node.get("Metadata")?.get("BuildProperties")?.get("Binary")
 }
@@ -255,7 +256,7 @@ fn given_binary(
 ) -> Option<String> {
     let findings = properties.resolver.findings;
     let name = value::literal(given, "BuildProperties.Binary", findings)?;
-    // The name becomes part of a path in the build's folder.
+    // The name becomes a part of a path, so path separators are not allowed.
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
     if name.is_empty() || !name.chars().all(allowed) {
         findings.error(
@@ -288,7 +289,8 @@ mod tests {
     const PACKAGE: &str = "[package]\nname = \"rust_app\"\nedition = \"2024\"\n";
     const CARGO_BUILT: &str = "    Metadata: {BuildMethod: rust-cargolambda}\n";
 
-    /// Returns a function `HelloWorldFunction` whose `CodeUri` is `app`, with these files.
+    /// Returns the stack of a function `HelloWorldFunction` whose `CodeUri` is `app` with these
+    /// files.
     fn found(files: &[&str], metadata: &str, properties: &str, elsewhere: bool) -> Stack {
         try_find(files, metadata, properties, elsewhere)
             .unwrap_or_else(|found| panic!("{metadata}{properties}: {found}"))
@@ -375,7 +377,7 @@ mod tests {
             (&[manifest, one], CARGO_BUILT, rust, binary("one")),
             (&[manifest, main, one, two], CARGO_BUILT, rust, binary("hello-world")),
             (&[manifest, main, one, two], named, rust, binary("one")),
-            // The binary may be beside weir.
+            // Without sources, the binary may be in the folder of `weir`.
             (&[], CARGO_BUILT, rust, binary("hello-world")),
             (&[manifest, main, built], CARGO_BUILT, rust, binary("rust_app")),
             (&[], "", rust, None),

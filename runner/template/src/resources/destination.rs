@@ -12,15 +12,15 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// Services that can be destinations, by their names in SAM's `Type` and in ARNs.
+/// The services that can be destinations, with their names in SAM's `Type` and in ARNs.
 const SERVICES: &[(&str, &str)] =
     &[("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
 
-/// What happens to a batch whose destination is not emulated.
+/// What happens to a batch if its destination is not emulated.
 const INSTEAD: &str = "it is not sent there; a discarded batch is only logged";
 
-/// Parses the destination of a mapping of this function. For an event, SAM adds the permissions for
-/// the destination's `Type`.
+/// Parses the destination of a mapping of this function. For an event, SAM grants the function
+/// access to the destination only if its `Type` is given, so the access is checked.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     function: &str,
@@ -74,7 +74,7 @@ pub(crate) fn read(
     Some(destination)
 }
 
-/// Returns the service of a destination, by its names in SAM and in ARNs.
+/// Returns the service of a destination: its names in SAM and in ARNs.
 fn service(destination: &Destination) -> Option<(&'static str, &'static str)> {
     match destination {
         Destination::Bucket(_) => Some(("S3", "s3")),
@@ -84,7 +84,8 @@ fn service(destination: &Destination) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Warns if the function's role may not write to the destination, because Lambda uses that role.
+/// Warns if the function's role may not write to the destination. Lambda uses that role for the
+/// delivery.
 fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, service: &str) {
     let resolver = properties.resolver;
     let Some(found) = resolver.resource(function) else { return };
@@ -103,7 +104,7 @@ fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, ser
     );
 }
 
-/// Parses a destination whose ARN exists only on AWS.
+/// Parses a destination that is a resource whose ARN exists only on AWS.
 fn of_resource(
     on_failure: &Properties<'_, '_>,
     node: &Node,
@@ -143,7 +144,7 @@ fn of_resource(
         ),
         _ => return other(),
     };
-    // The text of a function may be an ARN because of its constant parts.
+    // The value of an intrinsic function may still be an ARN because of its constant parts.
     if !is_arn && is_one_reference(node) {
         let message = match attribute {
             None => format!("`!Ref {id}` is the URL of the {what}, and a destination is an ARN"),
@@ -175,7 +176,7 @@ fn referred_resource(node: &Node) -> Option<&str> {
     }
 }
 
-/// Parses a destination's ARN; `instead` is the advice if it is invalid.
+/// Parses a destination's ARN. `instead` is the advice for an invalid ARN.
 fn of_arn(
     on_failure: &Properties<'_, '_>,
     arn: String,
@@ -218,7 +219,7 @@ fn of_arn(
     }
 }
 
-/// Returns true if a queue or topic of the template is FIFO.
+/// Returns true if the resource is a FIFO queue or a FIFO topic.
 fn is_first_in_first_out(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> bool {
     let property = match resource.type_name {
         "AWS::SQS::Queue" => "FifoQueue",

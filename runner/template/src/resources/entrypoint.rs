@@ -1,5 +1,5 @@
-//! Recognises the first bytes of a function's program, like the operating system does. It starts
-//! nothing.
+//! Checks the first bytes of a function's program, as the operating system does when it starts the
+//! program.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// The longest first line that Linux reads (`BINPRM_BUF_SIZE`).
 const LINE_BYTES_MAX: usize = 256;
 
-/// Why a file cannot be started.
+/// The message for a file that is neither a program nor a script.
 pub const NO_PROGRAM: &str =
     "it is neither a Linux program nor begins with `#!` and the path of an interpreter";
 
@@ -17,7 +17,7 @@ pub const NO_PROGRAM: &str =
 pub enum Entrypoint {
     /// A program, a script whose interpreter exists, or a file that cannot be read.
     Fine,
-    /// A script whose interpreter, which is named, does not exist on this machine.
+    /// A script whose interpreter does not exist on this machine. The value is the interpreter.
     NoInterpreter(String),
     /// Neither a program nor a script.
     NoProgram,
@@ -36,14 +36,14 @@ pub fn look(path: &Path) -> Entrypoint {
 }
 
 fn of_bytes(begin: &[u8], is_there: impl Fn(&str) -> bool) -> Entrypoint {
-    // Other systems reject a wrong program themselves when it is started.
+    // Other systems reject a wrong program when it is started.
     if begin.starts_with(b"\x7fELF") || !cfg!(target_os = "linux") {
         return Entrypoint::Fine;
     }
     let Some(line) = begin.strip_prefix(b"#!") else { return Entrypoint::NoProgram };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // Editors on Windows write a carriage return, which belongs to the interpreter's name for
-    // Linux.
+    // Editors on Windows write a carriage return at the end of the line. Linux takes it as a part
+    // of the interpreter's name.
     let line = String::from_utf8_lossy(line);
     let name = line.trim_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
     match name {

@@ -1,5 +1,5 @@
-//! Parses the events of a function, and mappings that are separate resources, each by its type.
-//! `mapping` and `schedule` parse their settings.
+//! Parses the events of a function and the mappings that are separate resources. `mapping` and
+//! `schedule` parse their settings.
 
 use crate::{
     checks::lint,
@@ -15,7 +15,7 @@ use crate::{
     syntax::node::Node,
 };
 
-/// SAM's event types; those without a parser here are listed as not emulated.
+/// SAM's event types. The types that have no parser here are listed as not emulated.
 const TYPES: &[&str] = &[
     "AlexaSkill",
     "Api",
@@ -99,12 +99,12 @@ pub(crate) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
     }
 }
 
-/// Returns true if an event reads the stream of a table of the template.
+/// Returns true if an event reads the stream of a table in this template.
 fn reads_a_table(settings: &Properties<'_, '_>) -> bool {
     settings.value("Stream").is_some_and(|value| matches!(value.data, Data::Stream(_)))
 }
 
-/// Returns the alias that SAM publishes, to which it connects the function's events.
+/// Returns the alias that SAM publishes. SAM connects the function's events to this alias.
 fn published_alias(function: &Properties<'_, '_>) -> Option<String> {
     match function.value("AutoPublishAlias")?.data {
         Data::Text(alias) => Some(alias),
@@ -112,9 +112,9 @@ fn published_alias(function: &Properties<'_, '_>) -> Option<String> {
     }
 }
 
-/// Notes the mappings and schedules of a function that does not run here.
+/// Records the mappings and schedules of a function that does not run here.
 pub(crate) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, stack: &mut Stack) {
-    // Its events matter only as far as they can be parsed.
+    // Only the events' names and types are needed, so events that cannot be parsed are skipped.
     for entry in properties.node("Events").map_or(&[][..], Node::entries) {
         let kind = entry.value.get("Type").and_then(|node| node.as_text());
         let what = match kind {
@@ -127,8 +127,8 @@ pub(crate) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, s
     }
 }
 
-/// Notes a mapping resource whose function `name` does not run here, and parses it for its
-/// findings.
+/// Records a mapping resource whose function `name` does not run here. The mapping is parsed only
+/// for its findings.
 fn not_run(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -140,7 +140,7 @@ fn not_run(
         "FunctionName",
         format!("`{name}` does not run here, so neither does the mapping"),
     );
-    // The function is named by its id, or by an ARN that contains it.
+    // `name` is the function's logical id, or an ARN that contains the logical id.
     let names = |id: &str| name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == id);
     let mut absent = stack.not_run.iter().filter(|other| other.what == Absent::Function);
     let function = absent.find(|other| names(&other.resource));
@@ -197,15 +197,15 @@ fn read_settings(
     mapping::read(properties, link, stack);
 }
 
-/// Returns the function of a version or an alias, and which of them it is: `NAME:live`. SAM
-/// generates `Function.Alias`, `Function.Version` and resources whose logical ids begin with the
-/// function's; others are resources of the template.
+/// Returns the function that a version or an alias belongs to, with the qualifier: `NAME:live`. The
+/// version or alias is a resource of the template, or SAM generates it: `Function.Alias`,
+/// `Function.Version`, or a logical id that begins with the function's.
 fn qualified(resolver: &Resolver<'_>, name: &str, at: Span) -> Option<String> {
     let text_of = |resource: &Resource<'_>, property: &str| {
         let value = resolver.resolve(resource.properties.get(property)?)?;
         if let Data::Text(text) = value.data { Some(text) } else { None }
     };
-    // `!Ref` and these attributes have the same ARN.
+    // `!Ref` and these two attributes return the same ARN.
     let id = [".AliasArn", ".FunctionArn"].into_iter().find_map(|end| name.strip_suffix(end));
     if let Some(own) = resolver.resource(id.unwrap_or(name)) {
         let qualifier = match own.type_name {
@@ -230,8 +230,8 @@ fn qualified(resolver: &Resolver<'_>, name: &str, at: Span) -> Option<String> {
     })
 }
 
-/// Returns the function with a name or an ARN, and its version or alias. All versions are the same
-/// function here.
+/// Returns the function with this name or ARN, and the version or alias in it. All versions run the
+/// same code here.
 fn called<'s>(stack: &'s Stack, name: &str) -> Option<(&'s Function, Option<String>)> {
     stack.functions.iter().find_map(|function| {
         let rests = [&function.arn, &function.name].map(|own| name.strip_prefix(own.as_str()));

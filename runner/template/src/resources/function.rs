@@ -1,5 +1,4 @@
-//! Parses Lambda functions: `AWS::Serverless::Function` without its events. It neither builds nor
-//! starts them.
+//! Parses Lambda functions: `AWS::Serverless::Function` without its events.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -51,8 +50,8 @@ const NOT_EMULATED: Catalogue = &[
     ("VpcConfig", "the function uses this machine's network"),
 ];
 
-/// Names that Lambda sets itself and therefore rejects (AWS Lambda developer guide, "Reserved
-/// environment variables").
+/// Environment variables that Lambda sets itself, so a template must not set them (AWS Lambda
+/// developer guide, "Reserved environment variables").
 pub const RESERVED_VARIABLES: &[&str] = &[
     "_HANDLER",
     "_X_AMZN_TRACE_ID",
@@ -74,8 +73,7 @@ pub const RESERVED_VARIABLES: &[&str] = &[
     "LAMBDA_TASK_ROOT",
 ];
 
-/// Properties about the code, which are read elsewhere, and those that are read with the function's
-/// events.
+/// Properties of the code and of events, which other modules read.
 const ASKED_FOR_CODE: &[&str] = &[
     "EventInvokeConfig",
     "Events",
@@ -91,8 +89,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// Lambda's quota for all environment variables of a function together, in bytes.
 const ENVIRONMENT_BYTES_MAX: usize = 4_096;
 
-/// Lambda's default and maximum (AWS Lambda guide, "Configuring error handling settings for
-/// asynchronous invocations").
+/// Lambda's default and maximum number of retries of an asynchronous invocation (AWS Lambda guide,
+/// "Configuring error handling settings for asynchronous invocations").
 const ASYNCHRONOUS_RETRIES: u32 = 2;
 
 const LEVELS: &[(&str, &str)] = &[
@@ -117,15 +115,15 @@ fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     );
 }
 
-/// Parses one function with this code, in `folder` unless that is `CodeUri`; `None` if an error was
-/// reported.
+/// Parses one function. `folder` is the folder of the code if that is not `CodeUri`. Returns `None`
+/// if an error was reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
     code: Code,
     folder: Option<String>,
 ) -> Option<Function> {
-    // Properties that were read to find the code need no further report.
+    // Other modules have read these properties, so they are not reported as unread.
     for asked in ASKED_FOR_CODE {
         let _ = properties.node(asked);
     }
@@ -167,7 +165,7 @@ pub(crate) fn read(
     })
 }
 
-/// Checks the architecture: Lambda has two.
+/// Checks that the architecture is one of the two that Lambda has.
 fn check_architectures(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("Architectures") else { return };
@@ -188,7 +186,8 @@ fn check_architectures(properties: &Properties<'_, '_>) {
     }
 }
 
-/// Returns how often Lambda retries a failed asynchronous invocation, such as one by a schedule.
+/// Returns the maximum number of retries of a failed asynchronous invocation, such as one by a
+/// schedule.
 pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
     let Some(config) = properties.mapping("EventInvokeConfig") else {
         return ASYNCHRONOUS_RETRIES;
@@ -201,14 +200,14 @@ pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
     retries.unwrap_or(ASYNCHRONOUS_RETRIES)
 }
 
-/// Returns the folder of the code as written; empty if none is read.
+/// Returns the folder of the code as in the template; empty if the code is not read from a folder.
 fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
         let has_other = properties.has("InlineCode") || origin::is_image(properties);
         return Some(if has_other { String::new() } else { origin::DEFAULT_URI.to_owned() });
     };
     match code {
-        // It may be in S3, which is not read here.
+        // A mapping is a place in S3, which is not read here.
         Code::Elsewhere if matches!(node.kind, Kind::Map(_)) => Some(String::new()),
         Code::Elsewhere => match properties.value("CodeUri")?.data {
             Data::Text(text) => Some(text),
@@ -222,10 +221,10 @@ fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
 
 const ARCHITECTURES: &[&str] = &["arm64", "x86_64"];
 
-/// Custom runtimes.
+/// The names of custom runtimes.
 const PROVIDED: &[&str] = &["provided", "provided.al2", "provided.al2023"];
 
-/// Checks what SAM requires of every function that is not an image.
+/// Checks what SAM requires of a function that is not a container image.
 fn check_zip(properties: &Properties<'_, '_>) {
     if !properties.has("Runtime") {
         properties.missing("Runtime", "provided.al2023");
@@ -279,7 +278,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
             value::warn_of_stream(table, value.at, findings);
         }
         if let Some(elsewhere) = value.reference() {
-            // The placeholder must not look like a real name.
+            // With the prefix, the placeholder cannot be mistaken for a real name.
             let placeholder = format!("not-emulated:{elsewhere}");
             findings.not_emulated(crate::not_emulated::NotEmulated {
                 resource: properties.resource.to_owned(),
@@ -309,7 +308,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
     environment
 }
 
-/// Warns of an unquoted scalar that SAM converts to another text.
+/// Warns of an unquoted scalar that SAM converts to a different text.
 fn warn_of_type(properties: &Properties<'_, '_>, node: &Node) {
     let findings = properties.resolver.findings;
     let Some(Some(node)) = properties.resolver.choose(node) else { return };

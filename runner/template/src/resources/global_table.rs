@@ -1,7 +1,7 @@
 //! The additional properties of an `AWS::DynamoDB::GlobalTable`.
 //!
-//! On this machine it is one table, the replica of this region. It is on demand, because its
-//! provisioned throughput would be auto-scaled.
+//! On this machine, only the replica of this region exists, as one table. It is on demand, because
+//! AWS scales the throughput of a provisioned global table automatically.
 
 use crate::evaluation::properties::{Catalogue, Properties};
 
@@ -19,7 +19,7 @@ pub(crate) const NOT_EMULATED: Catalogue = &[
     ("WriteProvisionedThroughputSettings", "the table is on demand here"),
 ];
 
-/// Checks what CloudFormation requires of global tables only.
+/// Checks what CloudFormation requires only of global tables.
 pub(crate) fn check(properties: &Properties<'_, '_>) {
     if !properties.has("Replicas") {
         properties.missing("Replicas", "[{Region: !Ref AWS::Region}]");

@@ -1,5 +1,5 @@
-//! Parses a table's secondary indexes, `GlobalSecondaryIndexes` and `LocalSecondaryIndexes`, and
-//! the definitions of key attributes that table and indexes share. It creates nothing.
+//! Parses a table's `GlobalSecondaryIndexes` and `LocalSecondaryIndexes`, and the definitions of
+//! the key attributes that the table and its indexes use.
 //!
 //! Limits: AWS DynamoDB guide, "Quotas in Amazon DynamoDB", secondary indexes.
 
@@ -14,10 +14,10 @@ use crate::{
 
 /// DynamoDB's limit of local indexes of a table.
 const LOCAL_MAX: usize = 5;
-/// DynamoDB's limit of global indexes of a table, unless the quota is raised.
+/// DynamoDB's default limit of global indexes of a table. The quota can be raised.
 const GLOBAL_MAX: usize = 20;
-/// Maximum number of HASH and of RANGE attributes in the key of a global index (AWS DynamoDB guide,
-/// "Multi-attribute keys").
+/// Maximum number of HASH attributes, and of RANGE attributes, in the key of a global index (AWS
+/// DynamoDB guide, "Multi-attribute keys").
 const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
 /// Maximum number of `NonKeyAttributes`.
 const NON_KEY_ATTRIBUTES_MAX: usize = 20;
@@ -32,8 +32,8 @@ const NOT_EMULATED: Catalogue = &[
     ("WriteProvisionedThroughputSettings", "the index is on demand here"),
 ];
 
-/// Returns the indexes of a table whose own keys were read, and whether none was left out because
-/// of an error.
+/// Returns the indexes of a table, and true if all are valid. An invalid index is reported and left
+/// out.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     keys: &Keys,
@@ -133,7 +133,7 @@ fn read_one(
 /// Parses the throughput of a global index of a provisioned table.
 fn throughput(index: &Properties<'_, '_>, table: Option<Billing>) -> Option<Billing> {
     match table {
-        // An invalid billing mode has its own error.
+        // An invalid billing mode was already reported.
         None => index.node("ProvisionedThroughput").and(None),
         Some(Billing::OnDemand) => {
             if index.has("ProvisionedThroughput") {
@@ -213,8 +213,9 @@ fn non_key_attributes(projection: &Properties<'_, '_>) -> Vec<String> {
     items.into_iter().filter_map(|item| item.text(findings)).collect()
 }
 
-/// Returns the attributes that table and indexes use as keys. An unused definition is an error,
-/// because CreateTable rejects it, unless an index that may use it is invalid.
+/// Returns the attributes that the table and its indexes use as keys. CreateTable rejects an unused
+/// definition, so it is an error. It is not reported if an invalid index was left out, because that
+/// index may use it.
 pub(crate) fn used_definitions(
     properties: &Properties<'_, '_>,
     keys: &Keys,

@@ -1,5 +1,5 @@
 //! Parses event source mappings: `DynamoDB` events of a function and
-//! `AWS::Lambda::EventSourceMapping`. It polls nothing; filters are compiled only to check them.
+//! `AWS::Lambda::EventSourceMapping`. Filters are compiled only to check them.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const NOT_EMULATED: Catalogue = &[
     ("Tags", "the mapping has no tags"),
 ];
 
-/// The ends of a mapping.
+/// The function and the stream that a mapping connects.
 pub(crate) struct Link<'a> {
     pub(crate) logical_id: String,
     /// The logical id of the function.
@@ -37,32 +37,33 @@ pub(crate) struct Link<'a> {
     pub(crate) at: crate::diagnostic::Span,
 }
 
-/// Lambda's limit of filters of a mapping, unless the quota is raised (AWS Lambda guide, "Control
-/// which events Lambda sends to your function").
+/// Lambda's default limit of filters for each mapping (AWS Lambda guide, "Control which events
+/// Lambda sends to your function"). The quota can be raised.
 const PATTERNS_BY_DEFAULT: usize = 5;
 
-/// Why a stream that is named by its ARN is not read.
+/// The reason why a stream outside of the template is not read.
 const NOT_IN_TEMPLATE: &str = "a stream of a table outside of this template is not polled";
 
 /// The source of a mapping.
 enum Source {
     Known(StreamSource),
-    /// It is not emulated, which is listed; the reason. It may not even be a stream.
+    /// A source that is not emulated, with the reason. It is listed as not emulated, and it may be
+    /// something other than a stream.
     Elsewhere(String),
-    /// It is not a stream, which is listed.
+    /// A source that is not a stream. It is listed as not emulated.
     NoStream,
     /// An error was reported.
     Wrong,
 }
 
-/// Parses one mapping into the stack, unless an error is reported. One whose source is not emulated
-/// does not run.
+/// Parses one mapping into the stack, unless it has an error. A mapping whose source is not
+/// emulated does not run.
 pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut Stack) {
     let is_event = link.source_property == "Stream";
     let stream = match stream(properties, link.source_property, &stack.tables) {
         Source::NoStream if !is_event => return,
-        // Further requirements depend on its source, which may not be a stream: only a stream has a
-        // start position.
+        // A source that is unknown here may be no stream. Only a mapping of a stream has a starting
+        // position, and only such a mapping has further requirements.
         Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
         Source::Elsewhere(reason) => {
             not_run(properties, &link, reason, &help_of_stream(&link), stack);
@@ -77,13 +78,13 @@ pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
     if let Some(StreamSource::Arn(_)) = &stream {
         not_run(properties, &link, NOT_IN_TEMPLATE.to_owned(), &help_of_stream(&link), stack);
     } else if let Some(reason) = unknown_filter(properties) {
-        // Without its filter the function would get unwanted records.
+        // Without its filter, the function would receive unwanted records.
         not_run(properties, &link, reason, "write the pattern itself", stack);
     }
     stack.mappings.extend(settings(properties, link, stream, &stack.tables));
 }
 
-/// Returns advice how to give a mapping a stream that is read here.
+/// Returns advice on how to give a mapping a stream that is read here.
 fn help_of_stream(link: &Link<'_>) -> String {
     format!(
         "give `{}` the stream of a table of this template, such as `!GetAtt Table.StreamArn`",
@@ -104,14 +105,15 @@ fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
     }
     let patterns = criteria.mappings("Filters");
     let reference = patterns.iter().find_map(|filter| {
-        // A pattern of another type has its own error.
+        // A pattern of a wrong type was already reported.
         let node = filter.node("Pattern")?;
         matches!(node.kind, Kind::Text(_) | Kind::Call(..)).then(|| filter.unknown("Pattern"))?
     })?;
     Some(format!("a pattern of its filter is `{}`, which is not known here", reference.value))
 }
 
-/// Notes a mapping that does not run here, and warns of it, because its function seems to run.
+/// Records a mapping that does not run here. Warns of it if its function runs and the mapping is
+/// enabled.
 fn not_run(
     properties: &Properties<'_, '_>,
     link: &Link<'_>,
@@ -121,7 +123,7 @@ fn not_run(
 ) {
     let Link { logical_id, function, at, .. } = link;
     let is_absent = |it: &NotRun| it.what == Absent::Function && it.resource == *function;
-    // It would not run on AWS either.
+    // A disabled mapping does not run on AWS either.
     let is_disabled = properties.boolean("Enabled") == Some(false);
     if !is_disabled && !stack.not_run.iter().any(is_absent) {
         let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
@@ -182,9 +184,9 @@ fn settings(
         starting_position: starting_position?,
         batch_size,
         batching_window: Duration::from_secs(u64::from(window)),
-        // -1 is outside of u32, so it becomes `None`, which means the same.
+        // -1 is outside of u32 and becomes `None`. Both mean no limit.
         retry_attempts_max: retries.and_then(|number| u32::try_from(number.value).ok()),
-        // Likewise.
+        // -1 becomes `None` here too.
         record_age_max: age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs),
         bisect_batch_on_function_error: bisect,
         parallelization_factor: factor,
@@ -213,7 +215,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
             if found.is_none() && !findings.has_errors() {
                 return Source::Elsewhere(format!("the table `{table}` is not created here"));
             }
-            // An invalid table was already reported.
+            // If there are errors, the table may be missing because it is invalid.
             if !findings.has_errors() && found.is_some_and(|found| found.stream.is_none()) {
                 findings.error(
                     at,
@@ -238,7 +240,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
     }
 }
 
-/// Parses a stream's ARN, which may belong to a table of this template.
+/// Parses the ARN of a stream. The stream may belong to a table of this template.
 fn stream_of_arn(
     properties: &Properties<'_, '_>,
     name: &'static str,
@@ -283,7 +285,8 @@ fn stream_of_arn(
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
-/// Parses -1 (never discard) or 60 s to 7 days, in seconds; `None` if absent or invalid.
+/// Parses a maximum record age: -1 (no limit), or 60 s to 7 days, in seconds. Returns `None` if it
+/// is absent or invalid.
 fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
     if value != -1 && !(60..=604_800).contains(&value) {
@@ -297,7 +300,7 @@ fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     Some(value)
 }
 
-/// Numbers and booleans of an event, which SAM rejects as texts.
+/// Properties of an event whose values must be numbers or booleans. SAM rejects texts.
 const TYPED: &[(&str, &str)] = &[
     ("BatchSize", "a number"),
     ("BisectBatchOnFunctionError", "true or false"),
@@ -309,7 +312,8 @@ const TYPED: &[(&str, &str)] = &[
     ("TumblingWindowInSeconds", "a number"),
 ];
 
-/// Reports what SAM rejects: in the properties of an event a number in quotes is a text.
+/// Reports a number or boolean in quotes in the properties of an event. SAM rejects it, because it
+/// is a text.
 fn check_types(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     for (name, wanted) in TYPED {
@@ -347,7 +351,7 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
         properties.missing("StartingPosition", "TRIM_HORIZON");
         return None;
     }
-    // A position that only AWS knows becomes the one that misses nothing.
+    // If only AWS knows the position, the one that misses no record is used here.
     if properties.unknown("StartingPosition").is_some() {
         let _ = properties.text("StartingPosition");
         return Some(StartingPosition::TrimHorizon);
@@ -436,7 +440,7 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
     patterns
 }
 
-/// Returns true if the function reports single records; Lambda has only this type of response.
+/// Returns true if the function reports single records. Lambda has no other response type.
 fn response_types(properties: &Properties<'_, '_>) -> bool {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("FunctionResponseTypes") else {

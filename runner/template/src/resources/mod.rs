@@ -1,4 +1,4 @@
-//! Parsers of the emulated resources, one for each type. They run nothing.
+//! Parsers of the emulated resources, one for each type.
 
 pub mod binary;
 pub(crate) mod bucket;

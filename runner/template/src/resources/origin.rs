@@ -1,50 +1,51 @@
-//! Where a function's code lies, how SAM is told to build it, and what was found out about both.
-//! It looks for the folder of `sam build`, and reads no code.
+//! The location of a function's code, and SAM's build method for it. It checks whether the folder
+//! of `sam build` exists, and reads no code.
 
 use crate::{
     declarations::resource::Resource, diagnostic::Span, evaluation::properties::Properties,
     evaluation::value::Data, stack::Code, syntax::node::Kind,
 };
 
-/// Where `sam build` puts each function and layer, beside the template.
+/// The folder with the results of `sam build`, next to the template. It has one folder for each
+/// function and layer.
 pub(crate) const BUILD_FOLDER: &str = ".aws-sam/build";
 
-/// The folder of the code of a function that names none, as SAM takes it.
+/// SAM's default for the folder of a function's code.
 pub(crate) const DEFAULT_URI: &str = ".";
 
-/// What was found out about a function's code.
+/// Whether a function runs here, and with which code.
 pub(crate) enum Found {
-    /// It runs here.
+    /// The function runs here.
     Here {
-        /// From what.
+        /// The program.
         code: Code,
-        /// In which folder, relative to the template's, if that is not `CodeUri`.
+        /// The folder of the code, relative to the template's folder, if it is not `CodeUri`.
         folder: Option<String>,
     },
-    /// It does not.
+    /// The function does not run here.
     NotHere(NotHere),
 }
 
-/// Why a function does not run here.
+/// The reason why a function does not run here.
 pub(crate) struct NotHere {
-    /// Where that is written.
+    /// The place in the template that causes this.
     pub(crate) at: Span,
     pub(crate) reason: String,
-    /// What to write instead, where it would not run on AWS either.
+    /// What to write instead, if the function would not run on AWS either.
     pub(crate) help: Option<String>,
 }
 
-/// Where the code lies.
+/// The location of a function's code.
 pub(crate) enum Uri {
-    /// In a folder, relative to the template's.
+    /// A folder, relative to the template's folder.
     Folder(String),
-    /// Where it is not read: in S3, or at a place that only AWS knows.
+    /// A location that is not read, and why: in S3, or known only on AWS.
     Away(Span, &'static str),
-    /// It is not said, or an error was reported.
+    /// The template does not say it, or an error was reported.
     Unknown,
 }
 
-/// Finds where the code of a function lies.
+/// Returns the location of a function's code.
 pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
     let Some(node) = properties.node("CodeUri") else {
         let has_other = properties.has("InlineCode") || is_image(properties);
@@ -64,19 +65,19 @@ pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
     }
 }
 
-/// How SAM is told to build the function, with its place.
+/// Returns SAM's build method for the function, with its place.
 pub(crate) fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
     let node = resource.node.get("Metadata")?.get("BuildMethod")?;
     Some((node.at, node.as_text()?))
 }
 
-/// The runtime, with its place.
+/// Returns the runtime, with its place.
 pub(crate) fn runtime(properties: &Properties<'_, '_>) -> Option<(Span, String)> {
     let value = properties.value("Runtime")?;
     if let Data::Text(text) = value.data { Some((value.at, text)) } else { None }
 }
 
-/// Whether the function is a container image.
+/// Returns true if the function is a container image.
 pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
     let is_said = match properties.value("PackageType").map(|value| value.data) {
         Some(Data::Text(kind)) => kind == "Image",
@@ -85,7 +86,8 @@ pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
     is_said || properties.has("ImageUri") || properties.has("ImageConfig")
 }
 
-/// The folder that `sam build` has made for a resource, relative to the template's.
+/// Returns the folder that `sam build` made for a resource, relative to the template's folder;
+/// `None` if there is none.
 pub(crate) fn built(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
     let root = properties.resolver.context.folder.as_ref()?;
     let folder = format!("{BUILD_FOLDER}/{id}");

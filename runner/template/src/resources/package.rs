@@ -1,5 +1,5 @@
-//! The binaries of a Cargo package, found in its `Cargo.toml` and sources like cargo does, so that
-//! a template can be checked without cargo. It builds nothing and does not validate the package.
+//! The binaries of a Cargo package. They are found in `Cargo.toml` and by the places of sources, as
+//! cargo does it. A template can therefore be checked without cargo.
 
 use std::{
     collections::BTreeSet,
@@ -12,9 +12,9 @@ use toml_edit::{Document, Item, Table, TableLike};
 /// The binaries that a build in one folder can create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Binaries {
-    /// Those of the package itself, or of the workspace's members when there is no package.
+    /// The package's own binaries. If there is no package, the binaries of the workspace's members.
     pub(crate) own: BTreeSet<String>,
-    /// Those of the workspace that this folder is the root of.
+    /// The binaries of the members, if this folder is the root of a workspace.
     pub(crate) of_members: BTreeSet<String>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn is_there(folder: &Path) -> bool {
     folder.join("Cargo.toml").is_file()
 }
 
-/// Returns the binaries of the package in the folder; `None` if only cargo can tell.
+/// Returns the binaries of the package in the folder; `None` if only cargo can find them.
 pub(crate) fn binaries(folder: &Path) -> Option<Binaries> {
     let manifest = manifest(folder)?;
     let own = own(&manifest, folder)?;
@@ -46,7 +46,8 @@ fn manifest(folder: &Path) -> Option<Table> {
     Some(Document::parse(text).ok()?.into_mut().as_table().clone())
 }
 
-/// Returns the binaries of the manifest, and those that cargo finds by the places of their sources.
+/// Returns the binaries that the manifest lists, and the binaries that cargo finds by the places of
+/// their sources.
 fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let Some(package) = manifest.get("package") else { return Some(BTreeSet::new()) };
     let name = package.get("name").and_then(Item::as_str)?;
@@ -62,7 +63,7 @@ fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
         found.retain(|(other, source)| other != name && Some(source) != path.as_ref());
         own.insert(name.to_owned());
     }
-    // Edition 2015, the default, has only those of the manifest.
+    // In edition 2015, which is the default, a manifest that lists binaries turns off the search.
     let is_old = match package.get("edition") {
         Some(edition) => edition.as_str() == Some("2015"),
         None => true,
@@ -77,7 +78,8 @@ fn names(found: &[(String, PathBuf)]) -> BTreeSet<String> {
     found.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Finds `src/main.rs`, `src/bin/NAME.rs` and `src/bin/NAME/main.rs`: each name with its source.
+/// Returns the binaries of `src/main.rs`, `src/bin/NAME.rs` and `src/bin/NAME/main.rs`, each with
+/// its name and source.
 fn found(package: &str, folder: &Path) -> Vec<(String, PathBuf)> {
     let main = folder.join("src").join("main.rs");
     let mut found = Vec::new();
@@ -95,7 +97,8 @@ fn found(package: &str, folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Returns the binaries of a workspace's members; in patterns only a whole `*` is supported.
+/// Returns the binaries of a workspace's members. In the patterns of members, only a whole `*` is
+/// supported.
 fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let list = |name: &str| match manifest.get("workspace").and_then(|it| it.get(name)) {
         Some(list) => {
@@ -118,8 +121,8 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
             members.extend(fs::canonicalize(&member));
         }
     }
-    // Path dependencies are members too, unless they are elsewhere, transitively, which only cargo
-    // can tell.
+    // Path dependencies within the workspace's folder are members too, also transitively. If there
+    // is one that `members` does not list, only cargo can find them all.
     let root = fs::canonicalize(folder).ok()?;
     let excluded: Vec<PathBuf> = excluded.iter().flat_map(fs::canonicalize).collect();
     let is_unlisted = |path: &PathBuf| {
@@ -131,7 +134,7 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     if named.iter().any(is_unlisted) { None } else { Some(binaries) }
 }
 
-/// Returns the packages in other folders that a manifest depends on by their paths.
+/// Returns the folders of a manifest's path dependencies.
 fn paths(manifest: &dyn TableLike, folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, item) in manifest.iter() {
@@ -168,7 +171,7 @@ fn folders(root: &Path, pattern: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// Returns a folder with these files; those that do not end with `.toml` are sources.
+    /// Returns a folder with these files. Files that do not end with `.toml` are sources.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

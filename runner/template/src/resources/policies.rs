@@ -1,5 +1,4 @@
-//! Checks SAM's policy templates in a function's `Policies`. It grants nothing; `grants` reads what
-//! they allow.
+//! Checks SAM's policy templates in a function's `Policies`. `grants` reads what they allow.
 //!
 //! Names and parameters: AWS SAM guide, "Policy template table".
 
@@ -9,7 +8,7 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The templates with their required parameters.
+/// The policy templates with their required parameters.
 const TEMPLATES: &[(&str, &[&str])] = &[
     ("AMIDescribePolicy", &[]),
     ("AWSSecretsManagerGetSecretValuePolicy", &["SecretArn"]),
@@ -94,7 +93,7 @@ const TEMPLATES: &[(&str, &[&str])] = &[
     ("VPCAccessPolicy", &[]),
 ];
 
-/// A key that marks a policy document, not a template.
+/// The key that distinguishes a policy document from a policy template.
 const POLICY_DOCUMENT: &str = "Statement";
 
 /// Checks the policies of a function.
@@ -112,7 +111,7 @@ pub(crate) fn check(properties: &Properties<'_, '_>) {
         }
         match entries {
             [template] => check_template(properties, template),
-            // SAM ignores `Policies` if there is a role.
+            // SAM ignores `Policies` if the function has a role.
             _ if properties.has("Role") => {}
             [_, second, ..] => properties.resolver.findings.error(
                 second.key_at,
@@ -153,8 +152,8 @@ fn check_template(properties: &Properties<'_, '_>, template: &crate::syntax::nod
     }
 }
 
-/// Checks what SAM allows together with `TenancyConfig`, which runs a function separately for each
-/// tenant.
+/// Checks the properties that SAM allows together with `TenancyConfig`. This setting runs a
+/// function separately for each tenant.
 pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
     let Some(at) =
         properties.key_place("TenancyConfig").filter(|_| properties.has("TenancyConfig"))

@@ -1,4 +1,4 @@
-//! Runtimes with which Lambda no longer creates functions.
+//! Runtimes for which Lambda no longer creates functions.
 //!
 //! Source: AWS Lambda guide, "Lambda runtimes", deprecated runtimes, as of November 2026.
 
@@ -6,7 +6,7 @@ use crate::{
     declarations::resource::Resource, evaluation::resolver::Resolver, evaluation::value::Data,
 };
 
-/// The runtimes, the day since which Lambda creates no function with them, and their successors.
+/// The runtimes, the day from which Lambda creates no function for them, and their successors.
 const BLOCKED: &[(&str, &str, &str)] = &[
     ("dotnetcore1.0", "2019-06-30", "dotnet10"),
     ("dotnetcore2.0", "2019-04-30", "dotnet10"),

@@ -29,7 +29,7 @@ const NOT_EMULATED: Catalogue = &[
 
 /// Parses one schedule; `None` if an error was reported.
 ///
-/// `expression_property` is `Schedule` for a rule of EventBridge and `ScheduleExpression` for
+/// `expression_property` is `Schedule` for a rule of EventBridge, and `ScheduleExpression` for
 /// EventBridge Scheduler.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,

@@ -1,6 +1,5 @@
-//! Handlers in the languages that run here by their own interpreters, Python and Node: in which folder
-//! their code lies, and which layers go with it.
-//! It looks for files, and starts and installs nothing.
+//! Handlers in Python and Node: the folder of their code, and their layers. It checks whether files
+//! exist; it starts and installs nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +15,7 @@ use crate::{
     stack::{Code, Language, Layer, Script},
 };
 
-/// The language of a runtime, and the version in its name: `python3.13` is Python `3.13`.
+/// Returns the language of a runtime and the version in its name: `python3.13` is Python `3.13`.
 pub(crate) fn language(runtime: &str) -> Option<(Language, &str)> {
     let is_version = |text: &str| {
         !text.is_empty() && text.chars().all(|letter| letter.is_ascii_digit() || letter == '.')
@@ -26,7 +25,7 @@ pub(crate) fn language(runtime: &str) -> Option<(Language, &str)> {
     python.or_else(node).filter(|(_, version)| is_version(version))
 }
 
-/// What a handler of a language is run from, and in which folder, relative to the template's.
+/// Finds the code of a handler and its folder, relative to the template's folder.
 pub(crate) fn find(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -53,7 +52,7 @@ pub(crate) fn find(
         Uri::Away(at, reason) => return not_here(*at, *reason, None),
         Uri::Unknown => return None,
     };
-    // Without the template's folder nothing is looked for.
+    // Without the template's folder, files cannot be checked.
     let Some(root) = &properties.resolver.context.folder else { return script(folder.clone()) };
     let is_built_otherwise = method.is_some_and(|(_, method)| language_of(method).is_none());
     let at = properties.key_place("CodeUri").unwrap_or(resource.at);
@@ -89,7 +88,7 @@ pub(crate) fn find(
     if let Some(built) = build_folder.filter(|built| has_handler(built)) {
         return script(built);
     }
-    // A layer may have the handler's module.
+    // The handler's module may be in a layer.
     if properties.has("Layers") {
         return script(folder.clone());
     }
@@ -102,8 +101,8 @@ fn not_here(at: Span, reason: impl Into<String>, help: Option<String>) -> Option
     Some(Found::NotHere(NotHere { at, reason: reason.into(), help }))
 }
 
-/// The language of a build method, which SAM names by the runtime: those put sources as they are beside
-/// what they depend on.
+/// Returns the language of a build method that SAM names like a runtime. Such a build copies the
+/// sources unchanged and adds their dependencies, so the code also runs from its source folder.
 fn language_of(method: &str) -> Option<Language> {
     language(method).map(|(language, _)| language)
 }
@@ -113,10 +112,11 @@ fn handler(properties: &Properties<'_, '_>) -> Option<String> {
     Some(handler)
 }
 
-/// Warns of a build that is older than what it was made from.
+/// Warns if the sources are newer than the build.
 fn warn_of_old_build(properties: &Properties<'_, '_>, at: Span, folder: &Path) {
     let Some(root) = &properties.resolver.context.folder else { return };
-    // `sam build` writes it at its end, and keeps the times of what it copies.
+    // `sam build` writes this file last. The files that it copies keep their times, so they do not
+    // show the time of the build.
     let end = root.join(BUILD_FOLDER).join("template.yaml");
     let built = end.metadata().and_then(|found| found.modified()).ok();
     if let (Some(built), Some(newest)) = (built, sources::newest(folder))
@@ -130,12 +130,12 @@ fn warn_of_old_build(properties: &Properties<'_, '_>, at: Span, folder: &Path) {
     }
 }
 
-/// The file of a handler such as `src/app.handler`, if it is there.
+/// Returns the file of a handler such as `src/app.handler`, if it exists.
 fn handler_file(folder: &Path, language: Language, handler: &str) -> Option<PathBuf> {
     candidates(language, handler).into_iter().map(|name| folder.join(name)).find(|it| it.is_file())
 }
 
-/// The files that may have a handler, relative to the code's folder.
+/// Returns the files that a handler may be in, relative to the code's folder.
 fn candidates(language: Language, handler: &str) -> Vec<String> {
     match language {
         Language::Python => {
@@ -155,7 +155,7 @@ fn candidates(language: Language, handler: &str) -> Vec<String> {
     }
 }
 
-/// What a folder lacks that should have a handler, and what to do about it.
+/// Returns what a folder lacks in which a handler is expected, and advice.
 fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, String) {
     let folder = root.join(uri);
     if folder.is_file() {
@@ -191,7 +191,7 @@ fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, 
     (format!("`{}`, which has the handler `{handler}`, is not there", place(&wanted)), help)
 }
 
-/// The layers of a function: folders of this template, and what lies elsewhere.
+/// Returns the layers of a function: folders of this template, and layers on AWS.
 fn layers(properties: &Properties<'_, '_>) -> Vec<Layer> {
     let Some(value) = properties.value("Layers") else { return Vec::new() };
     let Data::List(items) = value.data else { return Vec::new() };
@@ -217,7 +217,7 @@ fn layer(properties: &Properties<'_, '_>, item: Value) -> Option<Layer> {
     Some(Layer::Away(reference))
 }
 
-/// The folder of a layer that the template describes, relative to the template's.
+/// Returns the folder of a layer that the template describes, relative to the template's folder.
 fn layer_folder(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
     let resource = properties.resolver.resource(id)?;
     let content = match resource.type_name {
@@ -226,13 +226,13 @@ fn layer_folder(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
         _ => return None,
     };
     let node = properties.resolver.choose(resource.properties.get(content)?)??;
-    // A bucket and a key.
+    // A mapping is a place in S3: a bucket and a key.
     if matches!(node.kind, Kind::Map(_)) {
         return None;
     }
     let content = properties.resolver.resolve(node)?;
     let Data::Text(folder) = content.data else { return None };
-    // SAM builds a layer only when the template says how.
+    // SAM builds a layer only if the template has a build method for it.
     let built = method(resource).and_then(|_| built(properties, id));
     built.or(Some(folder).filter(|folder| !folder.starts_with("s3://")))
 }
@@ -245,10 +245,11 @@ mod tests {
     use super::*;
     use crate::{Context, Stack, read};
 
-    /// Reads a template with the function `F` that has these properties, among these files.
+    /// Returns the stack of a template with a function `F`, which has these properties, among these
+    /// files.
     fn stack(files: &[&str], metadata: &str, properties: &str) -> Stack {
         let folder = tempfile::tempdir().unwrap();
-        // Each file is newer than the ones before.
+        // Each file is newer than the previous one.
         for (index, file) in (1..).zip(files) {
             let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();

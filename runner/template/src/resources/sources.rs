@@ -1,12 +1,12 @@
-//! The source files of a code folder, without what tools put beside them.
+//! The source files of a code folder, without the files that tools add.
 //!
-//! It reads names, sizes and times, and no file.
+//! It reads names, sizes and times, but no contents.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Folders that tools make: what is installed, built or cached, and the data of `weir up`.
+/// Folders that tools create: dependencies, builds, caches, and the data of `weir up`.
 const IGNORED: &[&str] = &[
     ".aws-sam",
     ".git",
@@ -19,19 +19,19 @@ const IGNORED: &[&str] = &[
     "venv",
 ];
 
-/// Endings of files that a handler runs or reads when it starts. Logs, archives and data are none, so
-/// that what a handler writes beside its code does not start it again.
+/// Extensions of files that a handler runs or reads at its start. Logs, archives and data are left
+/// out: if a handler writes such a file next to its code, the handler must not be restarted.
 const ENDINGS: &[&str] = &[
     "cjs", "graphql", "html", "ini", "js", "json", "mjs", "node", "py", "so", "sql", "toml", "ts",
     "wasm", "xml", "yaml", "yml",
 ];
 
-/// The most files of one folder, and the most folders below each other: a handler's own sources are a
-/// few hundred files, and each invocation checks them.
+/// The maximum number of files, and the maximum depth of folders. A handler's own sources are a few
+/// hundred files, and each invocation checks them all.
 const FILES_MAX: usize = 5_000;
 const DEPTH_MAX: usize = 16;
 
-/// A source file, with what its file system says of it.
+/// A source file with its metadata.
 #[derive(Debug)]
 pub struct Source {
     /// The file.
@@ -40,8 +40,9 @@ pub struct Source {
     pub metadata: Metadata,
 }
 
-/// Returns the source files below a folder in the order of their names: at most 5,000, 16 folders deep.
-/// A folder behind a symbolic link is left out, as it may lead back.
+/// Returns the source files below a folder in the order of their names: at most 5,000 files, from at
+/// most 16 levels of folders. Symbolic links to folders are not followed, because they may form a
+/// cycle.
 #[must_use]
 pub fn files(folder: &Path) -> Vec<Source> {
     let mut found = Vec::new();
@@ -49,7 +50,7 @@ pub fn files(folder: &Path) -> Vec<Source> {
     found
 }
 
-/// Returns the time of the newest source file.
+/// Returns the modification time of the newest source file.
 #[must_use]
 pub fn newest(folder: &Path) -> Option<SystemTime> {
     files(folder).iter().filter_map(|source| source.metadata.modified().ok()).max()

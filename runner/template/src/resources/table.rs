@@ -1,5 +1,4 @@
-//! Parses DynamoDB tables: `AWS::DynamoDB::Table` and SAM's `AWS::Serverless::SimpleTable`. It
-//! creates nothing.
+//! Parses DynamoDB tables: `AWS::DynamoDB::Table` and SAM's `AWS::Serverless::SimpleTable`.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -60,7 +59,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
-            // A view type that only AWS knows becomes the widest one here.
+            // If only AWS knows the view type, the widest one is used here.
             let At { at, .. } = stream.unknown("StreamViewType")?;
             Some(At { value: StreamViewType::NewAndOldImages, at })
         });
@@ -126,8 +125,8 @@ fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Stri
 
 type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Option<Billing>);
 
-/// Parses the parts of a table that depend on each other: its key and its indexes determine which
-/// attributes must be defined, and an index is billed like its table.
+/// Parses the parts of a table that depend on each other. The keys of the table and its indexes
+/// determine the attributes that must be defined. An index has the billing mode of its table.
 fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> KeysAndIndexes {
     let definitions = definitions(properties);
     let keys = key_schema(properties, &definitions, 1).and_then(|mut key| {
@@ -138,7 +137,8 @@ fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> Keys
         _ => billing(properties),
     };
     let Some(found) = &keys else {
-        // An index is checked against the table's key, which has its own error.
+        // An index cannot be checked without the table's key, whose error was reported. This read
+        // marks the indexes as known.
         let _ = properties.node("GlobalSecondaryIndexes");
         let _ = properties.node("LocalSecondaryIndexes");
         return (keys, Vec::new(), Vec::new(), billing);
@@ -172,7 +172,7 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        // A mode that only AWS knows becomes the one that needs no throughput.
+        // If only AWS knows the mode, the one that needs no throughput is used here.
         true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };
@@ -197,7 +197,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     provisioned(properties)
 }
 
-/// Returns the key of SAM's simple table, by default `id` of type String.
+/// Returns the key of SAM's simple table. The default is `id` of type String.
 fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefinition)> {
     let (mut name, mut kind) = ("id".to_owned(), KeyType::String);
     if let Some(key) = properties.mapping("PrimaryKey") {
@@ -214,7 +214,7 @@ fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefini
     Some((Keys { partition_key: name, sort_key: None }, definition))
 }
 
-/// Returns the billing of SAM's simple table: on demand unless it has a throughput.
+/// Returns the billing of SAM's simple table: on demand, unless it has a throughput.
 fn simple_billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     if properties.has("ProvisionedThroughput") {
         provisioned(properties)

@@ -1,12 +1,11 @@
-//! The common parts of tables and indexes: names, key schemas, provisioned throughput. It creates
-//! nothing.
+//! The common parts of tables and indexes: names, key schemas, provisioned throughput.
 
 use crate::{
     evaluation::properties::{At, Properties},
     stack::{AttributeDefinition, Billing},
 };
 
-/// The parts of a primary key, in the order in which a `KeySchema` names them.
+/// The parts of a primary key, in the order of a `KeySchema`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyPart {
     Partition,
@@ -15,7 +14,7 @@ enum KeyPart {
 
 const KEY_PARTS: &[(&str, KeyPart)] = &[("HASH", KeyPart::Partition), ("RANGE", KeyPart::Sort)];
 
-/// Returns true if a table or an index may have this name.
+/// Returns true if the name is valid for a table or an index.
 pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     (3..=255).contains(&name.len()) && name.chars().all(allowed)
@@ -35,7 +34,7 @@ pub(crate) struct KeySchema {
     pub(crate) sort: Vec<String>,
 }
 
-/// Parses a `KeySchema`, whose attributes must be defined, with at most `each_max` attributes of
+/// Parses a `KeySchema`. Its attributes must be defined, and there may be at most `each_max` of
 /// each kind.
 pub(crate) fn key_schema(
     properties: &Properties<'_, '_>,
@@ -112,7 +111,7 @@ pub(crate) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let read = throughput.integer("ReadCapacityUnits", 1..=i64::MAX);
     let write = throughput.integer("WriteCapacityUnits", 1..=i64::MAX);
     throughput.finish(&[]);
-    // Units that only AWS knows are not limited here.
+    // If only AWS knows the capacity units, the throughput has no limit here.
     let (Some(read), Some(write)) = (read, write) else { return Some(Billing::OnDemand) };
     Some(Billing::Provisioned {
         read_units: u64::try_from(read.value).ok()?,

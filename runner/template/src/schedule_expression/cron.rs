@@ -1,6 +1,6 @@
 //! The six fields of an EventBridge `cron(...)` expression, and the next matching minute.
 //!
-//! Pure, in UTC. It does not handle rates, and it does not wait.
+//! All times are in UTC. The caller waits.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive};
 
@@ -28,7 +28,7 @@ pub struct Cron {
     years: BTreeSet<i16>,
 }
 
-/// Which days of a month: the field that is not `?` decides.
+/// The matching days of a month. Of the two day fields, the one that is not `?` decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Days {
     OfMonth(BTreeSet<i16>),
@@ -38,7 +38,7 @@ enum Days {
     LastWeekday,
     /// `15W`: the weekday nearest to the 15th, within the month.
     NearestWeekday(i16),
-    /// 1 is Sunday, 7 is Saturday.
+    /// These weekdays: 1 is Sunday, 7 is Saturday.
     OfWeek(BTreeSet<i16>),
     /// `6L`: the last Friday of the month.
     LastOfWeek(i16),
@@ -47,7 +47,7 @@ enum Days {
 }
 
 impl Cron {
-    /// Parses the text between `cron(` and `)`; the error says what to write instead.
+    /// Parses the text between `cron(` and `)`. The error says what to write instead.
     pub(super) fn parse(fields: &str) -> Result<Self, String> {
         let parts: Vec<&str> = fields.split_ascii_whitespace().collect();
         let [minutes, hours, day_of_month, month, day_of_week, year] = parts.as_slice() else {
@@ -85,7 +85,7 @@ impl Cron {
     pub fn next_after(&self, now_ms: i64) -> Option<i64> {
         let now = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(TimeZone::UTC).datetime();
         let from_year = now.year().max(*YEARS.start());
-        // Each step of these loops is a calendar value, so they end with the year 2199.
+        // The loops end with the year 2199, because each step is a calendar value.
         for year in self.years.range(from_year..) {
             for month in &self.months {
                 for day in self.days_in(*year, *month) {
@@ -131,7 +131,8 @@ impl fmt::Display for Cron {
 }
 
 impl Days {
-    /// Returns true if `day` matches, in the month that begins with `first` and has `last` days.
+    /// Returns true if `day` matches. `first` is the first day of the month, and `last` is its
+    /// number of days.
     fn name(&self, first: Date, day: i16, last: i16) -> bool {
         let weekday =
             |day| on(first, day).map_or(0, |date| i16::from(date.weekday().to_sunday_one_offset()));
@@ -181,7 +182,7 @@ fn parse_day_of_month(field: &str) -> Result<Days, String> {
 fn parse_day_of_week(field: &str) -> Result<Days, String> {
     let value = |text| parse_value("day-of-week", text, &(1..=7), &WEEKDAYS);
     if field == "L" {
-        // The last day of the week is Saturday.
+        // `L` as a day of the week is Saturday.
         return Ok(Days::OfWeek(BTreeSet::from([7])));
     }
     if let Some(day) = field.strip_suffix('L') {
@@ -226,7 +227,8 @@ fn parse_set(
         } else if bounds == YEARS {
             return Err(format!("{name}=`{part}` runs backwards; write the earlier year first"));
         } else {
-            // Hours 20-2 are evening and night: to the end, then from the beginning.
+            // A range such as the hours 20-2 passes midnight: it goes to the end and continues from
+            // the beginning.
             let span = bounds.end() - bounds.start() + 1;
             let wrap = |value| if value > *bounds.end() { value - span } else { value };
             set.extend((first..=last + span).step_by(step).map(wrap));
@@ -235,7 +237,7 @@ fn parse_set(
     Ok(set)
 }
 
-/// Parses one number within `bounds` (both inclusive), or one of `names`, the first of which is 1.
+/// Parses one number within `bounds` (both inclusive), or one of `names`. The first name is 1.
 fn parse_value(
     name: &str,
     text: &str,
@@ -278,7 +280,7 @@ mod tests {
             ("0/30 20-2 ? * MON-FRI *", "2024-03-04T23:30:00Z", "2024-03-05T00:00:00Z"),
             ("0 0 ? * FRI-SUN *", "2024-03-03T00:00:00Z", "2024-03-08T00:00:00Z"),
             ("15 10 ? * 6L 2022-2023", "2022-01-01T00:00:00Z", "2022-01-28T10:15:00Z"),
-            // Last days, nearest weekdays, nth weekdays.
+            // The last day of a month, the nearest weekday, and the nth weekday.
             ("0 0 L * ? *", "2024-02-01T00:00:00Z", "2024-02-29T00:00:00Z"),
             ("0 0 L * ? *", "2023-02-01T00:00:00Z", "2023-02-28T00:00:00Z"),
             ("0 0 LW * ? *", "2024-03-01T00:00:00Z", "2024-03-29T00:00:00Z"),

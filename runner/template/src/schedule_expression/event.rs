@@ -1,4 +1,5 @@
-//! EventBridge's event for a function whose schedule is due. The caller decides when that is.
+//! The event that EventBridge sends to a function when its schedule is due. The caller decides when
+//! the schedule is due.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,8 +15,8 @@ pub struct EventSource<'a> {
     pub region: &'a str,
 }
 
-/// Returns EventBridge's "Scheduled Event", due at `due_ms` (milliseconds since 1970, cut to
-/// seconds like EventBridge's). `id` is the event's unique name, a UUID on AWS.
+/// Returns EventBridge's "Scheduled Event" for `due_ms`, in milliseconds since 1970. The event has
+/// whole seconds, like EventBridge's. `id` is the event's unique identifier, a UUID on AWS.
 ///
 /// Source: Amazon EventBridge user guide, "Events from AWS services: scheduled events".
 #[must_use]

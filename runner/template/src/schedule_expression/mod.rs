@@ -1,8 +1,8 @@
-//! Schedule expressions of EventBridge rules, `rate(...)` and `cron(...)`: when a function is
-//! invoked by the clock.
+//! Schedule expressions of EventBridge rules, `rate(...)` and `cron(...)`: the times at which a
+//! function is invoked.
 //!
-//! Pure: the time is a parameter, and the caller waits and invokes. Times are milliseconds since
-//! 1970-01-01T00:00:00Z; schedules run in UTC, like EventBridge rules.
+//! The time is a parameter: the caller has the clock, waits and invokes. Times are milliseconds
+//! since 1970-01-01T00:00:00Z; schedules run in UTC, like EventBridge rules.
 
 mod cron;
 mod event;
@@ -14,18 +14,18 @@ pub use event::{EventSource, scheduled_event};
 
 const MINUTE_MS: i64 = 60_000;
 
-/// A schedule expression, checked.
+/// A valid schedule expression.
 ///
 /// Source of the rules: Amazon EventBridge user guide, "Setting a schedule pattern for scheduled
 /// rules", and "Using cron and rate expressions".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// `rate(5 minutes)`: every `period_ms` from when the schedule was started.
+    /// `rate(5 minutes)`: every `period_ms` after the start of the schedule.
     Rate {
         /// The period in milliseconds, at least one minute.
         period_ms: i64,
     },
-    /// `cron(0 10 * * ? *)`: at the minutes that the six fields name.
+    /// `cron(0 10 * * ? *)`: at the minutes that match the six fields.
     Cron(Box<Cron>),
 }
 
@@ -40,17 +40,18 @@ pub struct Error {
 }
 
 impl Schedule {
-    /// Returns the first time strictly after `now_ms` at which the schedule is due.
+    /// Returns the first time strictly after `now_ms` at which the schedule is due. Returns `None`
+    /// if it is never due again, because all years of a cron expression are past.
     ///
-    /// `start_ms` is when the schedule was started: a rate counts from there, a cron expression
-    /// ignores it. `None` if it is never due again (a cron expression whose years are past).
+    /// `start_ms` is the start of the schedule. A rate counts from it, and a cron expression
+    /// ignores it.
     #[must_use]
     pub fn next_after(&self, start_ms: i64, now_ms: i64) -> Option<i64> {
         match self {
             Self::Rate { period_ms } => {
                 let elapsed_ms = now_ms.checked_sub(start_ms)?;
                 let periods = elapsed_ms.div_euclid(*period_ms).checked_add(1)?;
-                // A clock before the start waits for the first period, as at the start.
+                // If the clock is before the start, the schedule is due one period after the start.
                 start_ms.checked_add(periods.max(1).checked_mul(*period_ms)?)
             }
             Self::Cron(cron) => cron.next_after(now_ms),

@@ -1,9 +1,9 @@
 //! Parses a template's text into a tree of nodes with their places, and recognises intrinsic
-//! functions. It evaluates nothing and knows no resource.
+//! functions.
 //!
-//! The YAML parser's events are consumed in a loop, not by recursion, and depth and number of nodes
-//! are limited, so that no text can exhaust the stack or the memory (nested aliases would otherwise
-//! grow without end).
+//! No text can exhaust the stack or the memory. The events of the YAML parser are handled in a
+//! loop, not by recursion. The depth and the number of nodes are limited, because nested aliases
+//! may grow exponentially.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -17,16 +17,18 @@ use crate::{
     syntax::macros,
 };
 
-/// CloudFormation's own limit of a template in S3 (1 MB).
+/// CloudFormation's limit of a template in S3 (1 MB).
 pub(crate) const TEMPLATE_BYTES_MAX: usize = 1_000_000;
 
-/// The tree is walked by recursion; real templates are about 20 levels deep.
+/// Maximum depth of the tree, because later passes walk it by recursion. Real templates have about
+/// 20 levels.
 const DEPTH_MAX: usize = 64;
 
-/// Limits the copies that aliases create; a full megabyte of template has fewer nodes than this.
+/// Maximum number of nodes, which bounds the copies that aliases create. A template of 1 MB without
+/// aliases has fewer nodes.
 const NODES_MAX: usize = 500_000;
 
-/// Parses the text; `None` if an error was reported that leaves no tree.
+/// Parses the text. Returns `None` if an error was reported and there is no tree.
 pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     let start = Span { line: 1, column: 1, width: 1 };
     if text.len() > TEMPLATE_BYTES_MAX {
@@ -86,11 +88,11 @@ pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     root
 }
 
-/// The placeholder of a `-` that is a whole value, while the text is parsed.
+/// The placeholder, in the text that is parsed, for a `-` that is a whole value.
 const DASH_MARK: char = '\u{e000}';
 
-/// Marks each `-` that is a whole value between brackets or commas, as in `!Split [-, text]`:
-/// PyYAML, which SAM uses, reads it as a text, and YAML 1.2 does not. `None` if there is none.
+/// Replaces each `-` that is a whole value in a list in brackets, as in `!Split [-, text]`. PyYAML,
+/// which SAM uses, reads it as a text, but YAML 1.2 does not. Returns `None` if there is none.
 fn mark_dashes(text: &str) -> Option<String> {
     let is_value = |at: usize| {
         let before = text.get(..at)?.chars().next_back()?;
@@ -129,7 +131,7 @@ fn place(span: ParserSpan) -> Span {
     let width = if span.end.line() == span.start.line() {
         span.end.col().saturating_sub(span.start.col()).max(1)
     } else {
-        // Up to the end of the line; the diagnostic cuts it there.
+        // The place extends to the end of its first line. The diagnostic limits the width.
         usize::MAX
     };
     position(span.start, width)
@@ -145,7 +147,7 @@ struct Open<'input> {
 
 enum Content {
     List(Vec<Node>),
-    /// `lines` has the line of each key, to find duplicates quickly in a large mapping.
+    /// `lines` has the line of each key. It finds duplicates quickly in a large mapping.
     Map {
         entries: Vec<Entry>,
         lines: BTreeMap<String, usize>,
@@ -156,17 +158,17 @@ enum Content {
 struct Builder<'b, 't, 'input> {
     findings: &'b Findings<'t>,
     open: Vec<Open<'input>>,
-    /// Each anchored node with the number of nodes in it.
+    /// Each node with an anchor, and the number of nodes in it.
     anchors: BTreeMap<usize, (Node, usize)>,
-    /// The loops (`Fn::ForEach::Name`), which are removed.
+    /// The loops (`Fn::ForEach::Name`), which were removed from the tree.
     loops: Vec<Entry>,
-    /// Whether dashes are marked in the parsed text.
+    /// Whether dashes were replaced in the parsed text.
     is_marked: bool,
     nodes: usize,
 }
 
 impl<'input> Builder<'_, '_, 'input> {
-    /// Handles one event: `None` ends the parsing, `Some(Some(node))` is the finished document.
+    /// Handles one event. `None` ends the parsing, and `Some(Some(node))` is the finished document.
     fn take(&mut self, event: Event<'input>, span: ParserSpan) -> Option<Option<Node>> {
         let at = place(span);
         match event {
@@ -227,7 +229,7 @@ impl<'input> Builder<'_, '_, 'input> {
         tag: Option<Cow<'input, Tag>>,
         content: Content,
     ) -> Option<Option<Node>> {
-        // The place of a collection is where it begins.
+        // Only the beginning of a collection is marked.
         at.width = 1;
         if self.open.len() >= DEPTH_MAX {
             self.findings.error(
@@ -241,7 +243,7 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(None)
     }
 
-    /// Counts new nodes; `None` when there are too many.
+    /// Counts new nodes. Returns `None` if there are too many.
     fn count(&mut self, at: Span, nodes: usize) -> Option<()> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > NODES_MAX {
@@ -255,14 +257,14 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(())
     }
 
-    /// Completes a node: applies its tag, stores its anchor, adds it to its parent.
+    /// Completes a node: applies its tag, stores its anchor, and adds it to its parent.
     fn complete(&mut self, node: Node, anchor: usize, tag: Option<&Tag>) -> Option<Option<Node>> {
         self.count(node.at, 1)?;
         let node = self.short_form(node, tag);
         if anchor > 0 {
             let size = nodes_in(&node);
             self.anchors.insert(anchor, (node.clone(), size));
-            // The stored copy counts too.
+            // The copy in `anchors` needs memory too.
             self.count(node.at, size)?;
         }
         self.insert(node)
@@ -338,7 +340,7 @@ impl<'input> Builder<'_, '_, 'input> {
         node
     }
 
-    /// Converts `Ref: x`, `Fn::GetAtt: [a, b]` and so on: a mapping with this one key.
+    /// Converts a mapping with one key, such as `Ref: x` or `Fn::GetAtt: [a, b]`.
     fn long_form(&mut self, mut node: Node) -> Node {
         let Kind::Map(entries) = &mut node.kind else { return node };
         self.take_out_macros(entries);
@@ -351,7 +353,7 @@ impl<'input> Builder<'_, '_, 'input> {
             return Node { at: key_at, kind: Kind::Unknown };
         };
         if entries.len() > 1 {
-            // A property may be called `Ref`; a key with `Fn::` is never a property.
+            // A property may be called `Ref`, so this is an error only for a key with `Fn::`.
             if key != "Ref" {
                 self.findings.error(
                     key_at,
@@ -370,7 +372,8 @@ impl<'input> Builder<'_, '_, 'input> {
         }
     }
 
-    /// Removes keys that AWS replaces with others: loops, and a transform next to other keys.
+    /// Removes keys that AWS replaces with other content: loops, and a transform next to other
+    /// keys.
     fn take_out_macros(&mut self, entries: &mut Vec<Entry>) {
         let is_alone = entries.len() == 1;
         for entry in std::mem::take(entries) {
@@ -387,8 +390,8 @@ impl<'input> Builder<'_, '_, 'input> {
         }
     }
 
-    /// Notes a transform where it may add resources. Deeper in the tree, its value is reported
-    /// where it is needed.
+    /// Warns of a transform at a depth where it may add resources. A deeper transform is reported
+    /// when its value is needed.
     fn note_transform(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
         if intrinsic == Intrinsic::Transform && self.open.len() <= macros::NAMES_DEPTH_MAX {
             macros::note(argument, at, self.findings);

@@ -1,15 +1,14 @@
-//! Explains texts that are not templates at all: bytes that are not UTF-8, and broken JSON. It does
-//! not interpret templates.
+//! Explains texts that cannot be parsed as a template: bytes that are not UTF-8, and broken JSON.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::diagnostic::{Diagnostics, Findings, Span};
 
-/// The message for a comma after the last member, for which the JSON parser has several messages.
+/// The message for a comma after the last member. The JSON parser has several messages for it.
 const TRAILING_COMMA: &str = "trailing comma";
 
-/// Returns the diagnostic for bytes that are not UTF-8 after the first `valid` ones.
+/// Returns the diagnostic for bytes that are not UTF-8. The first `valid` bytes are.
 pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     let before = String::from_utf8_lossy(bytes.get(..valid).unwrap_or_default());
     let at = end_of(&before);
@@ -45,8 +44,8 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|letter| letter.unwrap_or('\u{fffd}')).collect())
 }
 
-/// Returns where a text that is meant to be JSON is broken, with the error and advice; `None` for
-/// any other text. The YAML parser finds it too, but later, and in terms of YAML.
+/// Returns the place of an error in a text that is meant to be JSON, with message and advice;
+/// `None` for any other text. The YAML parser would report the error later, and in terms of YAML.
 pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     let inside = text.trim_start().strip_prefix('{')?.trim_start();
     if !inside.is_empty() && !inside.starts_with(['"', '}']) {
@@ -55,9 +54,10 @@ pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     broken(text)
 }
 
-/// Does the same for a text that is valid YAML, and that is JSON by its file name and its first
-/// brace, or except for a comma after a last member: CloudFormation and every JSON parser reject
-/// it. YAML without braces is accepted whatever its file name.
+/// Returns the same for a text that is valid YAML but not valid JSON. It is meant to be JSON if its
+/// file name and its first brace say so, or if only a comma after a last member is wrong.
+/// CloudFormation and every JSON parser reject such a text. A text without braces is YAML, whatever
+/// its file name.
 pub(crate) fn yaml_beside_json(file: &str, text: &str) -> Option<(Span, String, &'static str)> {
     let is_named = Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
     if is_named && text.trim_start().starts_with('{') {
@@ -93,8 +93,7 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     Some((at, format!("this is not valid JSON: {what}"), help))
 }
 
-/// Returns true if a brace or a bracket closes after `before` in this line, and a comma precedes
-/// it.
+/// Returns true if a brace or a bracket follows `before` in this line, and a comma precedes it.
 fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     let lines: Vec<&str> = text.lines().take(line).collect();
     let Some((last, earlier)) = lines.split_last() else { return false };
@@ -104,7 +103,7 @@ fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     rest.starts_with(['}', ']']) && said.trim_end().ends_with(',')
 }
 
-/// Returns the place after a text.
+/// Returns the place of the end of a text.
 fn end_of(text: &str) -> Span {
     let line = text.matches('\n').count() + 1;
     let last = text.rsplit('\n').next().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! The names of CloudFormation's intrinsic functions, the pieces of a `Fn::Sub` text, and dynamic
-//! references in texts. It does not evaluate them.
+//! references in texts.
 
 use crate::diagnostic::{listed, similar};
 
@@ -26,11 +26,11 @@ pub enum Intrinsic {
     Length,
     ToJsonString,
     Transform,
-    /// One of the functions that only the section `Rules` has.
+    /// A function that is valid only in the section `Rules`.
     OfRules,
 }
 
-/// The names in the short form, without the exclamation mark.
+/// The functions' names in the short form, without the exclamation mark.
 const NAMES: &[(&str, Intrinsic)] = &[
     ("Ref", Intrinsic::Ref),
     ("Condition", Intrinsic::Condition),
@@ -61,21 +61,21 @@ const NAMES: &[(&str, Intrinsic)] = &[
 ];
 
 impl Intrinsic {
-    /// Returns the name in the short form: `!Ref`.
+    /// Returns the name in the short form, such as `!Ref`.
     pub(crate) fn name(self) -> String {
         let name = NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| *name);
         format!("!{name}")
     }
 }
 
-/// Returns the function with a name after the exclamation mark.
+/// Returns the function with this name in the short form, without the exclamation mark.
 pub(crate) fn from_short_form(name: &str) -> Option<Intrinsic> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, intrinsic)| *intrinsic)
 }
 
 /// Returns the function with the key `Ref` or `Fn::name`.
 ///
-/// `Condition: name` is a function only within a condition, where its reader recognises it.
+/// `Condition: name` is a function only within a condition; `condition` recognises it there.
 pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
     match key.strip_prefix("Fn::") {
         None if key == "Ref" => Some(Intrinsic::Ref),
@@ -99,10 +99,10 @@ pub(crate) fn long_forms() -> Vec<String> {
         .collect()
 }
 
-/// Returns message and help for an unknown function.
+/// Returns the message and the help for an unknown function.
 pub(crate) fn unknown(written: &str, known: &[String]) -> (String, String) {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    // Compared without the common prefix.
+    // Names are compared without their common prefix.
     let name = written.trim_start_matches('!').trim_start_matches("Fn::");
     let meant = similar(name, NAMES.iter().map(|(name, _)| *name));
     let message = format!("unknown intrinsic function `{written}`");
@@ -117,7 +117,7 @@ pub(crate) fn unknown(written: &str, known: &[String]) -> (String, String) {
 /// A piece of a `Fn::Sub` text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
-    /// Copied as it is.
+    /// Text that is copied unchanged.
     Literal(&'a str),
     /// `${Name}` or `${Resource.Attribute}`.
     Variable(&'a str),
@@ -150,7 +150,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The services that CloudFormation asks for a value when it deploys.
+/// The services from which CloudFormation reads a value at the deployment.
 const DYNAMIC_REFERENCES: &[&str] =
     &["{{resolve:secretsmanager:", "{{resolve:ssm:", "{{resolve:ssm-secure:"];
 

@@ -1,22 +1,22 @@
-//! Transforms and loops, which AWS replaces before it reads a template. They are not applied here,
-//! so names that are missing in the template may be in the result.
+//! Transforms and loops, which AWS replaces before it reads a template. They are not applied here.
+//! A name that is missing in the template may therefore exist in AWS's result.
 
 use crate::{
     diagnostic::{Findings, Span},
     syntax::node::{Entry, Kind, Node},
 };
 
-/// The transform that adds functions to the language of templates.
+/// The transform that adds intrinsic functions.
 pub(crate) const EXTENSIONS: &str = "AWS::LanguageExtensions";
 
-/// Prefix of the key of a loop.
+/// The prefix of a loop's key.
 pub(crate) const LOOP: &str = "Fn::ForEach";
 
 /// The key of a transform in the tree.
 pub(crate) const TRANSFORM: &str = "Fn::Transform";
 
-/// Mappings of this depth have sections, resources and their parts. Deeper ones have no names to
-/// which other resources refer.
+/// Maximum depth of mappings that can contain names to which other resources refer: sections,
+/// resources and their parts.
 pub(crate) const NAMES_DEPTH_MAX: usize = 2;
 
 /// Warns of a transform that may add names.
@@ -30,7 +30,8 @@ pub(crate) fn note(argument: &Node, at: Span, findings: &Findings<'_>) {
     );
 }
 
-/// Warns of each loop of a template that may have loops; in any other one they are errors.
+/// Warns of each loop, if the template has the transform for loops. In any other template, loops
+/// are errors.
 pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findings<'_>) {
     let transform = root.and_then(|root| root.get("Transform"));
     let has_loops = match transform.map(|node| &node.kind) {

@@ -1,5 +1,4 @@
-//! The text of a template: its tree, the names of its functions, and errors of texts that are not
-//! trees.
+//! The syntax of a template: its tree, the names of its functions, and syntax errors.
 
 pub mod document;
 pub(crate) mod faults;

@@ -1,5 +1,4 @@
-//! The tree of a template: nodes with their places in the text. It neither parses nor evaluates
-//! anything.
+//! The tree of a template: nodes with their places in the text.
 
 use crate::{diagnostic::Span, syntax::intrinsic::Intrinsic};
 
@@ -42,12 +41,12 @@ pub struct Entry {
 }
 
 impl Node {
-    /// Returns the value of a key, if this is a mapping that has it.
+    /// Returns the value of a key if the node is a mapping with this key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// Returns the entries of a mapping; none for anything else.
+    /// Returns the entries of a mapping. Any other node has none.
     pub fn entries(&self) -> &[Entry] {
         match &self.kind {
             Kind::Map(entries) => entries,

@@ -1,19 +1,20 @@
-//! Interprets a plain scalar like a YAML 1.1 parser: SAM's reads `yes` as true and `0755` as an
-//! octal number, and passes on the converted value. It does not handle nulls and dates.
+//! Interprets a plain scalar like SAM's parser, which implements YAML 1.1. It reads `yes` as true
+//! and `0755` as an octal number, and passes on the converted value. Nulls and dates are not
+//! handled here.
 //!
 //! The forms are those of PyYAML's resolver, which SAM uses: YAML 1.1, "Language-Independent
-//! Types", with a float only where there is a point.
+//! Types", but a float must have a point.
 
-/// Floats are compared only in the range that every writer formats without an exponent.
+/// Floats are compared only in this range, in which every writer formats them without an exponent.
 const FLOAT_MIN: f64 = 1e-4;
 const FLOAT_MAX: f64 = 1e15;
 
-/// Returns the converted text of a plain scalar, if it differs from what is written.
+/// Returns the converted text of a plain scalar, if it differs from the text in the template.
 pub(crate) fn differs(text: &str) -> Option<String> {
     typed(text).filter(|value| value != text)
 }
 
-/// Returns the value of a plain scalar that is not a text, as JSON.
+/// Returns the value of a plain scalar as JSON; `None` if it is a text.
 pub(crate) fn typed(text: &str) -> Option<String> {
     Some(match text {
         "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => "true".to_owned(),
@@ -33,7 +34,7 @@ fn number(text: &str) -> Option<String> {
         return None;
     }
     if let Some(whole) = integer(digits) {
-        // Zero has no sign.
+        // PyYAML's zero has no sign.
         let sign = if whole == 0 { "" } else { sign };
         return Some(format!("{sign}{whole}"));
     }
@@ -60,14 +61,14 @@ fn integer(digits: &str) -> Option<u64> {
         None => (10, digits),
     };
     let plain = rest.replace('_', "");
-    // `from_str_radix` would accept another sign.
+    // `from_str_radix` would accept a second sign.
     if plain.starts_with(['+', '-']) {
         return None;
     }
     u64::from_str_radix(&plain, radix).ok()
 }
 
-/// Parses `1:30` as 90: digits of base 60, the first without a leading zero.
+/// Parses `1:30` as 90: digits of base 60. The first one has no leading zero.
 fn sexagesimal(digits: &str) -> Option<u64> {
     let mut parts = digits.split(':');
     let first = parts.next().filter(|first| !first.starts_with('0'))?;
@@ -91,7 +92,7 @@ fn float(digits: &str) -> Option<f64> {
         None => (rest, None),
     };
     let are_digits = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
-    // Without a sign in its exponent it is a text.
+    // An exponent without a sign makes the scalar a text.
     let has_form = are_digits(whole)
         && are_digits(fraction)
         && !(whole.is_empty() && fraction.is_empty())

@@ -1,4 +1,4 @@
-//! Plans for one history in memory: by hand, and with every order of delivery of some changes.
+//! Tests of plans for one history in memory: single cases, and all orders of delivery.
 
 use model::{Item, Number};
 use proptest::collection::vec;
@@ -15,7 +15,7 @@ fn image(value: u64) -> Item {
     Item::new().with("v", Number::from(value))
 }
 
-/// Returns the change with a sequence number. Its value is one more than that of the change before.
+/// Returns the change with a sequence number. Its value is one higher than the value before.
 fn change(sequence: u64) -> (Stamp, Change) {
     let change = Change {
         event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
@@ -47,7 +47,7 @@ impl Table {
         Self { head: Some(Head::of_base()), versions: BTreeMap::from([(1, base)]) }
     }
 
-    /// Returns the last versions, beginning before the earliest change, as an executor reads them.
+    /// Returns the last versions as an executor reads them. They begin before the earliest change.
     fn tail(&self, changes: &Changes) -> Vec<Version> {
         let is_earlier = |v: &&Version| changes.earliest().is_some_and(|e| v.stamp < *e);
         let from = self.versions.values().rfind(is_earlier).map_or(0, |version| version.number);
@@ -92,8 +92,8 @@ impl Table {
         self.try_add(sequences, retention).unwrap()
     }
 
-    /// Checks that the table has exactly the versions of the head, in order, and a base only as the
-    /// first one.
+    /// Checks that the table has exactly the versions of the head, in order. Only the first version
+    /// may be a base.
     fn check_order(&self) {
         let Some(head) = &self.head else { return };
         let numbers = self.versions.keys().copied();
@@ -102,7 +102,8 @@ impl Table {
         let mut bases = self.versions.values().filter(|v| v.event == VersionEvent::Base);
         assert!(bases.all(|version| version.number == 1), "{}", self.text());
         assert_eq!(self.versions[&head.latest].stamp, head.stamp);
-        // Consecutive versions at the beginning expire in order, so TTL leaves no gap.
+        // The versions with an expiry are at the beginning and expire in order, so TTL leaves no
+        // gap.
         let expires = self.versions.range(..=head.expiring).map(|(_, v)| v.expires_at);
         let expires: Vec<u64> = expires.map(|at| at.expect("it was told")).collect();
         assert!(expires.is_sorted(), "{}", self.text());
@@ -139,9 +140,9 @@ fn versions_are_numbered_by_the_order_of_their_changes() {
     for (batches, expected) in [
         (&[&[1, 2, 3][..]][..], "1=1 2=2 3=3"),
         (&[&[1], &[1], &[1, 2], &[2, 3]], "1=1 2=2 3=3"),
-        // An item that existed before its history.
+        // The item existed before its history.
         (&[&[5], &[6, 7]], "1=~4 2=5 3=6 4=7"),
-        // Late changes are inserted at their places, and the assumed base is replaced.
+        // Late changes are inserted at their places, and the first base is replaced.
         (&[&[7], &[5]], "1=~4 2=5 3=7"),
         (&[&[3], &[2], &[1]], "1=1 2=2 3=3"),
         (&[&[1, 3, 5], &[2, 4]], "1=1 2=2 3=3 4=4 5=5"),
@@ -160,7 +161,7 @@ fn versions_are_numbered_by_the_order_of_their_changes() {
     }
 }
 
-/// Goal: a missing change is visible between the versions before and after it, until it is inserted.
+/// Goal: a missing change is noticed in the version after it, until the change is inserted.
 #[test]
 fn a_missing_change_is_visible() {
     let mut table = Table::default();
@@ -190,15 +191,15 @@ fn a_back_filled_base_gives_way_to_the_first_change() {
     }
 }
 
-/// The change with sequence number 5 was at 1005, and the value before it was 4.
+/// The change with sequence number 5 happened at 1005. The value before it was 4.
 #[test]
 fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     for (seen, value, expected) in [
         (900, 4, Some(900)),
         (1005, 4, Some(1005)),
-        // The change was already made, and another one had restored the value.
+        // The change had already happened, and a later change had restored the value.
         (1006, 4, None),
-        // The back-fill saw the result of the change.
+        // The back-fill found the result of the change.
         (1005, 5, None),
         (900, 99, None),
     ] {
@@ -215,8 +216,8 @@ fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     }
 }
 
-/// The value was 4 until 1005, then 5. A back-fill that saw 5 at 1005 saw it after a change that comes
-/// late.
+/// The value was 4 until 1005, and then 5. The back-fill found 5 at 1005, after a change whose
+/// record comes late.
 #[test]
 fn a_base_that_gives_way_to_a_late_change_loses_its_time() {
     let base = Version { at_seconds: Some(1005), ..Version::base(image(5)) };
@@ -239,7 +240,7 @@ fn only_the_last_versions_are_kept() {
     assert_eq!(table.add(&[1, 2, 3, 4], last), 0);
     assert_eq!((table.text().as_str(), table.head.clone().unwrap().first), ("5=5 6=6", 5));
 
-    // A setting that is lowered later prunes the rest during the next writes.
+    // If the setting is lowered, the next writes prune the rest.
     let mut table = Table::default();
     table.add(&(1..=20).collect::<Vec<_>>(), ALL);
     table.add(&[21], last);
@@ -249,7 +250,8 @@ fn only_the_last_versions_are_kept() {
     assert_eq!(table.text(), "22=22 23=23");
 }
 
-/// Goal: the base is removed, because it would be wrong between the back-fill and the change.
+/// Goal: the base is removed, because it would be wrong for the time between the back-fill and the
+/// change.
 #[test]
 fn a_change_of_an_item_too_large_for_a_version_removes_the_base() {
     let (stamp, change) = change(5);
@@ -263,7 +265,7 @@ fn a_change_of_an_item_too_large_for_a_version_removes_the_base() {
     assert_eq!(table.text(), "1=5 2=6");
 }
 
-/// Goal: a version that is pushed out by the plan that reassigns its number is deleted too.
+/// Goal: a plan may push a version out and reassign its number. That version is deleted too.
 #[test]
 fn versions_beyond_the_last_ones_are_deleted() {
     let last = |count| Retention { keep_last: Some(count), keep_days: 0 };
@@ -277,7 +279,7 @@ fn versions_beyond_the_last_ones_are_deleted() {
     table.add(&[5, 6, 7], last(2));
     assert_eq!(table.text(), "3=6 4=7");
 
-    // Two late changes directly after the first kept version.
+    // Two late changes come directly after the first kept version.
     let mut table = Table::default();
     table.add(&[1, 2, 3, 6, 7], last(3));
     assert_eq!(table.text(), "3=3 4=6 5=7");
@@ -286,8 +288,8 @@ fn versions_beyond_the_last_ones_are_deleted() {
 }
 
 proptest! {
-    /// Goal: whatever comes late and whatever the settings were before, the table has the versions of
-    /// the head, in the order of the changes.
+    /// Goal: the table has the versions of the head, in the order of the changes. This holds for all
+    /// late changes and all earlier settings.
     #[test]
     fn kept_versions_have_no_gap(
         batches in vec((vec(1..40u64, 1..6), 0..2usize), 1..40),
@@ -297,11 +299,11 @@ proptest! {
         let mut table = if is_back_filled { Table::back_filled() } else { Table::default() };
         for (sequences, setting) in &batches {
             let retention = if *setting == 0 { settings.0 } else { settings.1 };
-            // A change that is too late has no effect.
+            // A change that is too late is an error and has no effect.
             let _ = table.try_add(sequences, retention);
             table.check_order();
         }
-        // Writes in order catch up with the setting.
+        // Further writes in order complete the pruning that the setting requires.
         for sequence in 50..60 {
             table.add(&[sequence], settings.0);
             table.check_order();
@@ -340,15 +342,15 @@ fn versions_from_before_a_setting_expire_too() {
         table.versions.values().filter_map(expires).collect::<Vec<_>>()
     };
     let one = |sequence, keep_days: u64| sequence + keep_days * 86_400;
-    // As if the first change had pushed out all of them at once.
+    // The result is as if the first change had pushed all of them out at once.
     let mut expected: Vec<_> = (1..=9).map(|number| (number, one(13, 2))).collect();
     assert_eq!(expires(13, days(1, 2)), expected);
     expected.extend((10..=13).map(|number| (number, one(14, 2))));
     assert_eq!(expires(14, days(1, 2)), expected);
-    // No version expires before the previous one, which has a later time.
+    // Version 14 does not expire before version 13, which has a later time.
     expected.push((14, one(14, 2)));
     assert_eq!(expires(15, days(1, 1)), expected);
-    // A version that was pushed out stays so, even if more are kept.
+    // A version that was pushed out stays so, even if the setting is raised.
     assert_eq!(expires(16, days(3, 2)), expected);
     assert_eq!(expires(17, days(3, 2)), expected);
     expected.push((15, one(18, 2)));
@@ -396,7 +398,7 @@ fn a_change_that_comes_too_late_is_an_error() {
     let tail: Vec<Version> = table.versions.values().cloned().collect();
     let late = plan(table.head.as_ref(), &tail, &changes(&[2]), ALL);
     assert_eq!(late, Err(TooLate(58)));
-    // A known change is not late.
+    // A change that is already known is not late.
     assert!(missing(table.head.as_ref(), &tail, &changes(&[3])).is_empty());
 }
 
@@ -408,6 +410,6 @@ fn the_largest_plan_fits_into_a_transaction() {
         table.add(batch, days);
         table.add(batch, Retention { keep_last: Some(1), keep_days: 0 });
     }
-    // The base is version 1, so 199 changes make 200 versions.
+    // The base is version 1, so 199 changes give 200 versions.
     assert_eq!(table.head.unwrap().latest, 200);
 }
