@@ -1,9 +1,9 @@
-//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its
-//! directory is set aside, and the node receives its data from its peers with a new identity.
+//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its directory is
+//! set aside, and the node receives its data from its peers with a new identity.
 //!
-//! Nodes are rebuilt one at a time, and only if the others can do without the node (`node::redundancy`).
-//! The process may end at any moment: a start finds a directory with recorded damage, none, or a new
-//! one, and continues from there.
+//! Nodes are rebuilt one at a time, and only if the other nodes can continue without the node
+//! (`node::redundancy`). The process may end at any moment. The next start finds a directory with recorded
+//! damage, no directory, or a new one, and continues from there.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +21,12 @@ use node::clock::Clock;
 use node::status::Status;
 use node::{Node, NodeId, check_redundancy, slot_of};
 
-/// The interval between two checks of the nodes. Reads use other nodes at once; a write may wait for
-/// this.
+/// The interval between two checks of the nodes. Reads use another node at once, but a write may wait for
+/// this interval.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
-/// The time for requests that still use a stopped node to end: twice the maximum time of a request.
+/// The time for requests on a stopped node to end: twice the maximum time of a request.
 const RELEASE: Duration = Duration::from_secs(20);
 /// The interval between two attempts to create the new directory.
 const RETRY: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) struct Rebuild {
     pub(super) host: Host,
 }
 
-/// Watches the nodes for as long as the store exists.
+/// Watches the nodes as long as the store exists.
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
     let mut logged_at: Option<Instant> = None;
     loop {
