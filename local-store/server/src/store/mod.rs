@@ -162,8 +162,7 @@ struct Shared {
     long_reads: LongReads,
     token_key: TokenKey,
     ids: Ids,
-    /// Cloned for every transaction over several arcs that this process coordinates, so the number of clones
-    /// is their count.
+    /// One clone for every transaction over several arcs that this process coordinates.
     coordinated: Arc<()>,
     /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
@@ -195,8 +194,7 @@ impl Drop for Shared {
     }
 }
 
-/// The function that ends the process. Called once, after a disk failure, when nobody knows whether
-/// unacknowledged writes are on disk.
+/// Ends the process. Called once, after a disk failure: unacknowledged writes may or may not be on disk.
 pub type OnFatal = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Store {
@@ -311,8 +309,7 @@ impl Store {
         for arc in store.arcs() {
             store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
         }
-        // At the start, the states on disk lag behind the logs. The nodes have now applied the logs, so the
-        // clock can follow their time.
+        // The nodes have now applied their logs, whose time may be later than the clock.
         store.follow_time();
         for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
@@ -361,7 +358,7 @@ impl Store {
         }
     }
 
-    /// Returns the name in the catalogue of the owner's table; `None` for an invalid name.
+    /// Returns the catalogue's name of the owner's table; `None` for an invalid name.
     pub(crate) fn table_name(&self, name: &str) -> Option<TableName> {
         owner::table_name(self.owner.as_deref(), name)
     }
@@ -437,7 +434,7 @@ impl Store {
     }
 
     /// Writes the time of the clock to the log, so that the clock never starts earlier after a restart. One
-    /// arc's log is enough, because a process has one clock.
+    /// arc's log is enough: a process has one clock.
     ///
     /// # Errors
     /// It is unknown whether the time is on disk.
@@ -545,6 +542,9 @@ impl Store {
 
     /// Reads items at one point in the order of all transactions. Returns a reason for each item if running
     /// transactions prevent the read.
+    ///
+    /// # Errors
+    /// No majority of the nodes answers in time, or the storage cannot be read.
     pub async fn read_together(
         &self,
         wanted: &[(&Arc<Table>, &PrimaryKey)],
@@ -571,13 +571,12 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // The future is on the heap. It would otherwise enlarge the future of a store with one arc, which
-        // never uses it.
+        // On the heap, to keep the future small for a store with one arc, which never comes here.
         Box::pin(routes::submit(self, commands)).await
     }
 
-    /// Waits until the global indexes contain every write that was answered before the call. Without this
-    /// call, reads of them are eventually consistent, as in DynamoDB.
+    /// Waits until the global indexes contain every write that was answered before the call. Other reads are
+    /// eventually consistent, as in DynamoDB.
     ///
     /// # Errors
     /// An arc cannot be read.

@@ -8,7 +8,7 @@ use storage::disk::SplitMix64;
 /// A fault or a change that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The process of a node dies; its operating system keeps written data.
+    /// The process of a node dies. The operating system keeps written data.
     Kill {
         /// The node, from 1.
         node: usize,
@@ -17,23 +17,24 @@ pub enum Fault {
     KillCoordinator {
         /// The node, from 1.
         node: usize,
-        /// Microseconds after the transaction was first seen, so that any step may be hit.
+        /// The time in microseconds after the transaction was first seen. It is random, so that the fault
+        /// hits any step.
         after_us: u64,
     },
     /// Every process dies.
     KillAll,
-    /// A node loses power: unsynced data is lost, torn or kept.
+    /// A node loses power. Unsynced data is lost, torn or kept.
     PowerCut {
         /// The node.
         node: usize,
     },
     /// All nodes lose power.
     PowerCutAll,
-    /// A node loses power, and again while it recovers.
+    /// A node loses power, and loses it again while it recovers.
     PowerCutInRecovery {
         /// The node.
         node: usize,
-        /// Number of disk operations of the recovery before the second power cut.
+        /// The number of disk operations of the recovery before the second power cut.
         operations: u64,
     },
     /// A sync of a node's disk fails.
@@ -46,20 +47,20 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
-    /// Every sync of a node's disk takes up to this long.
+    /// Every sync of a node's disk takes up to this much longer.
     SlowDisk {
         /// The node.
         node: usize,
-        /// The most milliseconds.
+        /// The maximum number of milliseconds.
         millis: u64,
     },
-    /// A node can reach no other node and no client, and vice versa.
+    /// A node and all others, including the clients, cannot reach each other.
     Partition {
         /// The node.
         node: usize,
     },
-    /// A node and its peers cannot reach each other, but clients reach all of them. If the node
-    /// leads, this lasts until the others have elected a leader, of which it does not know.
+    /// A node and its peers cannot reach each other, but clients reach all of them. If the node is the
+    /// leader, this lasts until the others have elected a new leader that the node does not know.
     CutFromPeers {
         /// The node.
         node: usize,
