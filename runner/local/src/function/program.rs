@@ -94,9 +94,9 @@ pub(super) fn look(program: &Program) -> Option<Build> {
 }
 
 /// Returns the build for the next invocation: the known one, or a newer one that is complete. Returns `None`
-/// if there is no complete build. If an instance is warm, it does not wait for a newer build, because the
-/// warm instance can run the invocation. It never waits for a file that does not exist, because a build may
-/// take long.
+/// if there is no complete build. If an instance is warm, it does not wait for an incomplete build, because
+/// the warm instance can run the invocation. It never waits for a file that does not exist, because a build
+/// may take long.
 pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {

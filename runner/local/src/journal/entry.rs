@@ -197,35 +197,35 @@ pub enum Entry {
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Records were trimmed before they were read; the shard stands still.
+    /// Records were trimmed before they were read, so the shard is blocked.
     Gap {
         /// The mapping.
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// What the stream said.
+        /// The error of the stream.
         reason: String,
     },
-    /// The journal could not keep up or not be written, and these reports are missing here.
+    /// Reports that are missing here, because the journal was too slow or could not be written.
     Missed {
         /// The mapping.
         mapping: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// How many.
+        /// The number of reports.
         count: u64,
     },
 }
 
 impl Entry {
-    /// When it happened, in the store's time, if it says so.
+    /// Returns the store's time of the event, if the line has it.
     #[must_use]
     pub fn at_ms(&self) -> Option<i64> {
         match self {
@@ -241,7 +241,7 @@ impl Entry {
         }
     }
 
-    /// The mapping that it is about; `None` for a run.
+    /// Returns the mapping of the event; `None` for a run.
     #[must_use]
     pub fn mapping(&self) -> Option<&str> {
         match self {
