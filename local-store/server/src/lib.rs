@@ -1,4 +1,4 @@
-//! The shell of the local store: HTTP, log, storage, ticks.
+//! The local store except its machines: HTTP, log, storage, ticks.
 
 pub mod access;
 pub mod api;

@@ -1,7 +1,7 @@
-//! Message authentication codes (MAC): they prove that the sender of a text or message knows a key.
+//! Message authentication codes (MAC). A MAC proves that the sender of a message knows a key.
 //!
 //! A MAC is the first half of an HMAC-SHA-256 over parts. Each part is preceded by its length (8 bytes,
-//! big-endian), so that different lists of parts never give the same bytes. A MAC encrypts nothing.
+//! big-endian), so that different lists of parts never give the same bytes. A MAC does not encrypt.
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -20,7 +20,7 @@ impl MacKey {
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
-    /// Derives a key from this one for the purpose that the parts name.
+    /// Derives a key from this one. `parts` name its purpose.
     pub(crate) fn derive(&self, parts: &[&[u8]]) -> Self {
         Self::new(&self.over(parts).finalize_fixed())
     }

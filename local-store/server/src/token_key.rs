@@ -1,9 +1,8 @@
-//! The key that authenticates tokens which the store hands out and later accepts, such as shard
-//! iterators, so that only the store can make them.
+//! The key for the MACs of tokens, such as shard iterators. With the MAC, the store accepts only tokens that
+//! it has made itself.
 //!
-//! The key is a file of the data directory, so tokens survive a restart. The MAC of a token covers its
-//! kind, its owner (an ARN, with account and Region) and its content; see `mac`. Tokens are not
-//! encrypted.
+//! The key is a file of the data directory, so tokens survive a restart. The MAC of a token covers its kind,
+//! its owner (an ARN, with account and Region) and its content; see `mac`. Tokens are not encrypted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -42,8 +41,8 @@ impl TokenKey {
         }
     }
 
-    /// Opens the key of the data directory of a node with peers. Without the file, the node would create
-    /// another key than the others have, and refuse their tokens.
+    /// Opens the key of the data directory of a node with peers. Fails if the file is missing. A new key
+    /// would differ from the key of the other nodes, and their tokens would be refused.
     ///
     /// # Errors
     /// The problem with the file, and what to do.
@@ -69,7 +68,7 @@ impl TokenKey {
         }
     }
 
-    /// Stores a key from another node of the store as the key of a data directory.
+    /// Stores the key of another node as the key of a data directory.
     ///
     /// # Errors
     /// The bytes are not a key, or cannot be written.
@@ -107,7 +106,7 @@ impl TokenKey {
         Ok(Self(bytes))
     }
 
-    /// Returns the MAC of a text with its kind and its owner.
+    /// Returns the MAC of a text, its kind, and its owner.
     #[must_use]
     pub fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MAC_BYTES] {
         MacKey::new(&self.0).mac(&[kind.as_bytes(), belongs_to.as_bytes(), text])

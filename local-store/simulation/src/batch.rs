@@ -1,4 +1,4 @@
-//! Runs many seeds, one thread each at a time, and sums up the results.
+//! Runs many seeds, each on one thread, and sums up the results.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,17 +11,17 @@ use crate::run::{Outcome, run};
 use crate::world::coverage::{Counts, missing};
 use crate::world::plan::Plan;
 
-/// Number of seeds from which on every class of fault must have occurred.
+/// The minimum number of seeds in which every class of fault must have occurred.
 pub const COVERING_SEEDS: u64 = 40;
 
-/// The seeds to run, and how.
+/// The seeds to run, and the settings of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The first seed.
     pub first: u64,
     /// The number of seeds.
     pub seeds: u64,
-    /// Simulated seconds of load in each.
+    /// The simulated seconds of load in each run.
     pub seconds: u64,
     /// The number of nodes.
     pub nodes: usize,
@@ -32,33 +32,33 @@ pub struct Batch {
 /// The result of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Runs that completed.
+    /// The number of runs that completed.
     pub runs: u64,
-    /// Runs with a violation, by seed, up to a maximum.
+    /// The outcomes of runs with a violation, by seed, up to a maximum.
     pub failures: Vec<Outcome>,
     /// The number of runs with a violation.
     pub failed: u64,
-    /// How often each fault occurred.
+    /// The number of occurrences of each fault.
     pub coverage: Counts,
-    /// Requests: acknowledged, refused, unknown.
+    /// The numbers of acknowledged, refused and unknown requests.
     pub requests: [u64; 3],
-    /// Histories of single items.
+    /// The number of histories of single items.
     pub histories: u64,
-    /// Transactions, and operations on their items.
+    /// The number of transactions and of single operations on their items.
     pub transactions: u64,
-    /// Stream records.
+    /// The number of stream records.
     pub stream_records: u64,
-    /// Simulated time.
+    /// The simulated time of all runs.
     pub simulated: Duration,
     /// The hash of the traces of all runs, in seed order.
     pub trace: u64,
-    /// Real time.
+    /// The real time of the batch.
     pub took: Duration,
-    /// Classes of faults that must occur but did not.
+    /// The classes of faults that did not occur but must.
     pub missing: Vec<&'static str>,
 }
 
-/// The most failing runs that are kept.
+/// The maximum number of failed runs whose outcomes are kept.
 const FAILURES_KEPT: usize = 20;
 
 /// Runs a batch, and calls `progress` after each run with the numbers of completed and failed runs.
@@ -79,7 +79,7 @@ pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
                         return;
                     }
                     let plan = Plan::of(seed, batch.nodes, batch.seconds);
-                    // The receiver is dropped only when the caller is gone.
+                    // If the receiver was dropped, the caller no longer needs results.
                     if sender.send(run(&plan, false)).is_err() {
                         return;
                     }
@@ -122,7 +122,7 @@ impl Summary {
         }
     }
 
-    /// Returns whether no run failed and every class of fault occurred.
+    /// Returns true if no run failed and every class of fault occurred.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.failed == 0 && self.missing.is_empty() && self.runs > 0

@@ -1,5 +1,5 @@
-//! The command line: runs many seeds, explains one seed, and runs the other checks of the store's
-//! code. Progress goes to standard error, a summary in JSON to standard output.
+//! The command line: runs many seeds, explains one seed, or runs another check of the store's code. Progress
+//! goes to standard error, and a summary in JSON to standard output.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -121,7 +121,7 @@ fn parse_mutation(name: &str) -> Result<Mutation, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When standard output or standard error cannot be written.
+/// Standard output or standard error cannot be written.
 pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     match arguments.command {
         None => run_seeds(&arguments.runs),
@@ -192,7 +192,7 @@ fn explain(plan: &Plan) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints the violations, with the smallest plan that causes them too.
+/// Prints the violations, and the smallest plan that causes the first one.
 fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     let mut output = std::io::stderr().lock();
     for (place, outcome) in summary.failures.iter().enumerate() {
@@ -200,7 +200,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
         for violation in &outcome.violations {
             writeln!(output, "  {violation}")?;
         }
-        // One minimised plan is enough.
+        // Only the first plan is minimised, which is enough for an analysis.
         if place > 0 {
             continue;
         }

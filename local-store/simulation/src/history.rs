@@ -16,18 +16,18 @@ use crate::request::WRITE_ID;
 pub enum Fate {
     /// It was acknowledged.
     Acknowledged,
-    /// It may have been applied, once, or not.
+    /// It may have been applied once, or not at all.
     Unknown,
     /// It was certainly not applied.
     NotMade,
 }
 
-/// A sum over accounts, from one read.
+/// A sum over accounts, as one read saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// The name of the accounts.
     pub what: &'static str,
-    /// The sum.
+    /// The time of the read, on the logical clock.
     pub total: i128,
     /// When it was read, on the logical clock.
     pub at: u64,
@@ -36,48 +36,49 @@ pub struct Sum {
 /// The votes of one counter slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Votes {
-    /// Call, end, and count after the vote, for each acknowledged vote that returned its count.
+    /// The acknowledged votes whose count was returned: the time of the call, the time of the answer, and the
+    /// count after the vote.
     pub told: Vec<(u64, u64, i128)>,
-    /// Votes that were certainly counted.
+    /// The number of votes that were certainly counted.
     pub counted: i128,
-    /// Votes that may have been counted.
+    /// The number of votes that may have been counted.
     pub unknown: i128,
 }
 
-/// The records that one reader read of one shard without a gap, in order.
+/// The records that one reader read of one shard, in order and without a gap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// The id of the shard.
     pub shard: String,
-    /// Whether it began at the shard's beginning.
+    /// Whether the reader began at the shard's beginning.
     pub from_beginning: bool,
     /// The records.
     pub records: Vec<StreamRecord>,
 }
 
-/// All records of a run.
+/// Everything that was recorded during a run.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// Operations on each register, by key.
+    /// The operations on each register, by key.
     pub registers: BTreeMap<String, Vec<Operation>>,
-    /// Every write that stores something, by its id.
+    /// Every write that stores something, by its id: its key and its fate.
     pub writes: BTreeMap<u64, (String, Fate)>,
-    /// Every delete, by key: the removed state, if known.
+    /// Every delete, by key: its fate, and the removed state if known.
     pub deletes: BTreeMap<String, Vec<(Fate, State)>>,
-    /// Values that reads without strong consistency saw, by key.
+    /// The values that reads without strong consistency saw, each with its key.
     pub weak_reads: Vec<(String, State)>,
-    /// Sums that reads saw.
+    /// The sums that reads saw.
     pub sums: Vec<Sum>,
     /// The expected value of each sum.
     pub expected_sums: BTreeMap<&'static str, i128>,
-    /// Transactions, and single operations on the same items.
+    /// The transactions, and the single operations on the same items.
     pub transactions: Vec<Transaction>,
-    /// Counter slots.
+    /// The votes of each counter slot.
     pub votes: BTreeMap<String, Votes>,
-    /// Stream readers.
+    /// The records that stream readers read.
     pub readings: Vec<Reading>,
-    /// Consistent reads that did not find an expiring item: key, the time that its last known
-    /// writer had stored, and store time of the read.
+    /// The consistent reads that did not find an expiring item: the key, the expiry time that its last known
+    /// writer had stored, and the store time of the read.
     pub gone: Vec<(String, u64, u64)>,
     /// Answers that the store must never give.
     pub defects: Vec<String>,
@@ -98,17 +99,17 @@ pub struct History {
 }
 
 impl History {
-    /// Returns the next value of the logical clock.
+    /// Advances the logical clock and returns its new value.
     pub fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns a number that no write has had.
+    /// Returns a new, unique number for a write.
     pub fn write_id(&self) -> u64 {
         self.next_write.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns the records, to add to them.
+    /// Returns the records, so that the caller can add to them.
     pub fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock()
     }
@@ -124,7 +125,7 @@ impl History {
         self.records().registers.entry(key.to_owned()).or_default().push(operation);
     }
 
-    /// Records a transaction that was applied, or may have been.
+    /// Records a transaction that was applied, or may have been applied.
     pub fn transacted(&self, transaction: Transaction) {
         self.records().transactions.push(transaction);
     }
@@ -140,7 +141,7 @@ impl History {
     }
 }
 
-/// Returns the state of a register in an item.
+/// Returns the state of a register: the number of the write that stored the item.
 #[must_use]
 pub fn state_of(item: Option<&Item>) -> State {
     item?.get(WRITE_ID)?.as_number()?.to_u64()

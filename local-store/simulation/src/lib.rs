@@ -1,6 +1,6 @@
-//! The store's own code in a seeded world of faults, and checkers of what its clients saw.
+//! The simulation: runs the store's own code in a seeded world of faults, and checks what its clients saw.
 //!
-//! It only observes: nothing here is part of the store.
+//! Nothing in this crate is part of the store.
 
 #[cfg(not(tokio_unstable))]
 compile_error!(

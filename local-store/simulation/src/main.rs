@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use simulation::command_line::{Arguments, execute};
 
-/// A world allocates many small objects; the system's allocator would take a quarter of a run's
+/// A world allocates many small objects. With the system's allocator, they would take a quarter of a run's
 /// time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,10 +1,10 @@
-//! Minimises a failing plan to a smaller one that fails in the same way: fewer faults, fewer
-//! clients, less time. Every attempt is a run, so their number is bounded.
+//! Minimises a failing plan. The smaller plan fails in the same way, with fewer faults, fewer clients and
+//! less time. Every attempt is a run, so the number of attempts is bounded.
 
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// The most runs of one minimisation, which takes some minutes.
+/// The maximum number of runs of one minimisation. They take some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.
@@ -25,7 +25,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Accepts a plan if one of the same checkers still fails.
+    /// Accepts a plan if it fails with one of the same checkers.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.best.runs >= RUNS_MAX || plan == self.best.plan {
             return false;
@@ -39,7 +39,7 @@ impl Search<'_> {
         same
     }
 
-    /// Removes parts of the faults, in ever smaller steps: Zeller's delta debugging.
+    /// Removes parts of the faults, in smaller and smaller parts (Zeller's delta debugging).
     fn drop_faults(&mut self) {
         let mut parts = 2;
         while !self.best.plan.faults.is_empty() && self.best.runs < RUNS_MAX {
@@ -88,7 +88,7 @@ impl Search<'_> {
     }
 }
 
-/// Minimises a failing plan, whose outcome is `outcome`.
+/// Minimises a failing plan. `outcome` is the outcome of the plan.
 #[must_use]
 pub fn minimise(plan: &Plan, outcome: &Outcome) -> Smaller {
     minimise_with(plan, outcome, &|plan| run(plan, false))
@@ -112,7 +112,7 @@ mod tests {
     use crate::checkers::Violation;
     use crate::world::plan::Fault;
 
-    /// Returns an outcome that fails if two certain faults and registers are in the plan.
+    /// Returns an outcome that is a failure if the plan contains registers and two certain faults.
     fn pretended(plan: &Plan) -> Outcome {
         let kills = plan.faults.iter().any(|p| matches!(p.fault, Fault::Kill { .. }));
         let skews = plan.faults.iter().any(|p| matches!(p.fault, Fault::Skew { .. }));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_the_necessary_parts_are_left() {
-        // Both faults are early, so that the plan can be shortened.
+        // Both faults are early, so the plan can be shortened.
         let is_early = |plan: &Plan| {
             let mut early = plan.clone();
             early.faults.retain(|planned| planned.at_ms < 60_000);

@@ -1,5 +1,5 @@
-//! Checks that the checkers can fail: each deliberate fault of the store must be found; reports by
-//! which checker, and at which seed.
+//! Checks that the checkers can fail. Each deliberate fault of the store must be found; the result names the
+//! checker and the seed that found it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,15 +14,15 @@ use crate::world::plan::Plan;
 /// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
-/// Checkers that do not say what is wrong; others are reported first.
+/// The checkers that do not say what is wrong. Other checkers are reported before them.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 
-/// The discovery of a fault.
+/// How a fault was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The first seed that found it.
+    /// The first seed that found the fault.
     pub seed: u64,
-    /// The world: three nodes, one node, or power-loss images.
+    /// The kind of world: three nodes, one node, or power-loss images.
     pub world: &'static str,
     /// The checkers that failed, the most specific first.
     pub checkers: Vec<&'static str>,
@@ -30,12 +30,12 @@ pub struct Found {
     pub what: String,
 }
 
-/// A fault, and how it was found.
+/// A deliberate fault, and the result of the search for it.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The fault.
     pub mutation: Mutation,
-    /// `None` if no checker found it.
+    /// How the fault was found; `None` if no checker found it.
     pub found: Option<Found>,
 }
 
@@ -72,7 +72,7 @@ fn find(mutation: Mutation, seconds: u64) -> Finding {
         (1..=SEEDS_MAX).find_map(|seed| {
             let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
             let mut violations = run(&plan, false).violations;
-            // A run that cannot be judged does not count: another seed has to find the fault.
+            // A run that cannot be judged does not count, so another seed must find the fault.
             violations.retain(|violation| violation.checker != "harness");
             violations.sort_by_key(|violation| VAGUE.contains(&violation.checker));
             let mut checkers: Vec<&str> = Vec::new();
@@ -98,7 +98,7 @@ fn find(mutation: Mutation, seconds: u64) -> Finding {
     Finding { mutation, found }
 }
 
-/// Searches for these faults, some concurrently, and passes each finding to `progress`.
+/// Searches for these faults, several at the same time, and passes each finding to `progress`.
 #[must_use]
 pub fn find_all(
     chosen: &[Mutation],

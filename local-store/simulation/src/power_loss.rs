@@ -1,6 +1,6 @@
-//! Cuts the power at any disk operation, also while a replica recovers from the previous cut. Then
-//! log and state must open again and equal, byte for byte, the result of a prefix of the history:
-//! every acknowledged entry, and nothing that was not written.
+//! Tests of power loss: cuts the power at any disk operation, also while a replica recovers from the previous
+//! cut. The log and the state must open again. Byte for byte, they must equal the result of a prefix of the
+//! history that contains every acknowledged entry.
 
 use std::ops::ControlFlow;
 
@@ -22,36 +22,36 @@ use crate::world::environment::{START, stream};
 use crate::world::single::recover;
 use crate::world::translation::{create_table, key};
 
-/// Images of one history; the next one begins with an empty disk.
+/// The number of images of one history. The next history begins with an empty disk.
 const IMAGES_PER_SEED: u64 = 25;
-/// The most disk operations between two cuts.
+/// The maximum number of disk operations between two cuts.
 const OPERATIONS_MAX: usize = 90;
-/// Number of items of the history.
+/// The number of items in the history.
 const KEYS: usize = 12;
-/// The most violations that are kept.
+/// The maximum number of violations that are kept.
 const VIOLATIONS_KEPT: usize = 10;
 
-/// The result of a number of images.
+/// The result of several images. An image is what a power cut leaves on the disk.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Images that were opened.
+    /// The number of images that were opened.
     pub images: u64,
-    /// Images of a cut during a recovery.
+    /// The number of images of a cut during a recovery.
     pub in_recovery: u64,
-    /// Cuts that lost unsynced sectors.
+    /// The number of cuts that lost unsynced sectors.
     pub lossy: u64,
-    /// Cuts that lost some of the unsynced sectors and kept others.
+    /// The number of cuts that lost some unsynced sectors and kept others.
     pub torn: u64,
-    /// Number of acknowledged entries.
+    /// The number of acknowledged entries.
     pub acknowledged: u64,
-    /// Seeds and violations.
+    /// The violations, each with its seed.
     pub violations: Vec<(u64, String)>,
     /// Real time.
     pub took: Duration,
 }
 
 impl Summary {
-    /// Returns whether all images opened, and some cuts lost data.
+    /// Returns whether all images opened correctly, and some cuts lost data.
     #[must_use]
     pub fn is_good(&self) -> bool {
         let telling =
@@ -75,13 +75,13 @@ impl Summary {
     }
 }
 
-/// A replica under power cuts, and its expected state.
+/// A replica under power cuts, and the state that it must have.
 struct History {
     random: SplitMix64,
     disk: SimulatedDisk,
     storage: MemoryStorage,
     options: log::Options,
-    /// Every entry that was appended, by index from 1, including lost ones.
+    /// Every entry that was appended, by index from 1, including entries that a cut lost.
     entries: Vec<Entry>,
     /// The last acknowledged index.
     acknowledged: u64,
@@ -109,7 +109,8 @@ impl History {
         })
     }
 
-    /// Returns the next entry: some writes of some size; first, the creation of the table.
+    /// Returns the next entry. The first entry creates the table; each later one has some writes of random
+    /// size.
     fn draw(&mut self) -> Entry {
         let now = EpochMillis(START.0 + self.entries.len() as u64 * 10);
         if self.entries.is_empty() {
@@ -144,9 +145,9 @@ impl History {
         Entry { now, commands }
     }
 
-    /// Appends, syncs and applies until the disk fails.
+    /// Appends, syncs and applies entries until the disk fails.
     fn write_until_cut(&mut self, log: &mut Log, machine: &mut Machine) -> Result<(), String> {
-        // After a cut, the history continues after the surviving entries.
+        // After a cut, the history continues after the last entry that survived.
         let kept = usize::try_from(log.last_index()).unwrap_or(usize::MAX);
         self.entries.truncate(kept);
         loop {
@@ -179,7 +180,7 @@ impl History {
         }
     }
 
-    /// Compares the recovered state with the result of that many entries.
+    /// Compares the recovered state with the result of the same number of entries.
     fn check(&mut self, log: &Log, machine: &Machine) -> Result<(), String> {
         let found = machine.applied_index();
         if found < self.acknowledged {
@@ -201,7 +202,7 @@ impl History {
         for (index, entry) in missing.filter(|(index, _)| *index > applied && *index <= found) {
             apply(reference, storage, index, entry)?;
         }
-        // Recovered entries are durable, so they must never be lost.
+        // The recovered entries are durable, so no later cut may lose them.
         self.acknowledged = found;
         if dump(&*self.storage.view())? != dump(&*storage.view())? {
             return Err(format!("the state after {found} entries differs from the expected one"));
@@ -240,7 +241,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
         let after = history.random.up_to(OPERATIONS_MAX) as u64;
         history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
         history.write_until_cut(&mut log, &mut machine)?;
-        // The recovery is cut as well, several times in a row.
+        // The power is also cut during the recovery, several times in a row.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());
             history.storage.lose_memory(history.random.next_u64());
@@ -267,7 +268,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
     Ok(())
 }
 
-/// Runs the images of one seed on this thread, and returns what is wrong.
+/// Runs the images of one seed on this thread. Returns the violation, if there is one.
 #[must_use]
 pub fn check_seed(seed: u64) -> Option<String> {
     run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err()

@@ -1,5 +1,5 @@
-//! Requests of clients and their answers, in DynamoDB's terms, independent of the endpoint: a
-//! simulated cluster or real processes. So the same workloads run against both.
+//! Requests of clients and their answers, in DynamoDB's terms. They do not depend on the endpoint, so the
+//! same workloads run against a simulated cluster and against real processes.
 //!
 //! There is one table, whose partition key is the string attribute `p`.
 
@@ -11,24 +11,24 @@ use thiserror::Error;
 
 /// The name of the table of every workload.
 pub const TABLE: &str = "items";
-/// Its partition key.
+/// The partition key of the table.
 pub const KEY: &str = "p";
-/// The attribute with the number of the write that stored the item; numbers are unique.
+/// The attribute with the number of the write that stored the item. Each write has its own number.
 pub const WRITE_ID: &str = "w";
 /// The attribute that expires items, in epoch seconds.
 pub const EXPIRES_AT: &str = "expires";
-/// The partition key of the table's global index.
+/// The partition key of the table's global indexes.
 pub const OWNER: &str = "holder";
-/// The table's global index over [`OWNER`], which holds whole items.
+/// The table's global index over [`OWNER`]. It projects all attributes.
 pub const INDEX: &str = "by-owner";
 
-/// A second index of the same kind, which is created while the table is in use.
+/// A second index over [`OWNER`]. It is created while the table is in use.
 pub const LATE_INDEX: &str = "by-owner-late";
 
-/// An expression and the values of its placeholders. There are no `#names`.
+/// An expression and the values of its placeholders. It has no placeholders for names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expression {
-    /// As in DynamoDB.
+    /// The text, in DynamoDB's syntax.
     pub text: String,
     /// The value of each `:value`.
     pub values: BTreeMap<String, AttributeValue>,
@@ -58,14 +58,14 @@ pub enum Change {
     Delete,
     /// Updates the item.
     Update(Expression),
-    /// Changes nothing; only the condition matters. Only in transactions.
+    /// Changes nothing, but has a condition. Occurs only in transactions.
     Check,
 }
 
 /// A write of one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Its key.
+    /// The key of the item.
     pub key: String,
     /// The change.
     pub change: Change,
@@ -93,21 +93,21 @@ pub enum Start {
 pub enum Request {
     /// Changes one item; the answer has the item before and after.
     Write(Write),
-    /// Changes several items atomically; within ten minutes, once for each token.
+    /// Changes several items atomically. A token makes it idempotent for ten minutes.
     Transact(Option<String>, Vec<Write>),
-    /// Adds the same number to several items, to each only if its number is the expected one. Each
-    /// of these writes succeeds or fails alone, like those of `BatchExecuteStatement`.
+    /// Adds the same number to several items. Each item is changed only if its number is the expected one.
+    /// Each write succeeds or fails alone, like the statements of `BatchExecuteStatement`.
     RaiseEach {
         /// The number to add.
         by: u64,
-        /// Keys of items, all different, and their expected numbers.
+        /// The keys of the items, all different, and their expected numbers.
         expected: Vec<(String, u64)>,
     },
-    /// Reads items, in one snapshot like `TransactGetItems` if strong.
+    /// Reads items. A strong read uses one snapshot, like `TransactGetItems`.
     Get {
         /// The keys of the items.
         keys: Vec<String>,
-        /// Whether the read must see every acknowledged write.
+        /// Whether the read must see all acknowledged writes.
         strong: bool,
     },
     /// Lists the shards of the table's stream.
@@ -118,7 +118,7 @@ pub enum Request {
         shard: String,
         /// The position.
         start: Start,
-        /// The most records.
+        /// The maximum number of records.
         limit: usize,
     },
 }
@@ -126,37 +126,38 @@ pub enum Request {
 /// A shard of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Its id.
+    /// The id of the shard.
     pub id: String,
-    /// The id of the parent, whose records precede its own.
+    /// The id of the parent shard, whose records precede those of this shard.
     pub parent: Option<String>,
-    /// Its range of sequence numbers: the first, and the last one if it is closed.
+    /// The range of sequence numbers: the first one, and the last one if the shard is closed.
     pub range: (String, Option<String>),
 }
 
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The write was applied: the item before and after.
+    /// The write was applied. Contains the item before and after.
     Written {
-        /// `None` if it did not exist.
+        /// The item before the write; `None` if it did not exist.
         old: Option<Item>,
-        /// `None` if it does not exist; not returned after a put.
+        /// The item after the write; `None` if it does not exist, or after a put, which does not return it.
         new: Option<Item>,
     },
-    /// The condition does not hold for this item.
+    /// The condition did not hold for this item.
     ConditionFailed(Option<Item>),
-    /// All writes of the transaction were applied, now or by the first request with its token.
+    /// All writes of the transaction were applied, by this request or by an earlier one with its token.
     Transacted,
-    /// No write was applied, because of a condition.
+    /// No write was applied, because a condition did not hold.
     Cancelled,
-    /// For each of several writes, whether it was applied; false if its condition failed.
+    /// For each of several writes, whether it was applied; false if its condition did not hold.
     Each(Vec<Result<bool, Failure>>),
     /// Items in the order of the requested keys.
     Items(Vec<Option<Item>>),
     /// Shards, parents first.
     Shards(Vec<Shard>),
-    /// Records in order, and the position after the last one, or that of `Latest`.
+    /// The records in order, and the position after the last one. If there are no records, it is the position
+    /// where the read began.
     Records(Vec<StreamRecord>, Option<Start>),
 }
 
@@ -166,10 +167,10 @@ pub enum Failure {
     /// The request was certainly not applied.
     #[error("refused: {0}")]
     Refused(String),
-    /// The request may have been applied, or may still be.
+    /// The request may have been applied already, or may be applied later.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// The answer is one that the store must never give.
+    /// The store gave an answer that it must never give.
     #[error("defect: {0}")]
     Defect(String),
 }
@@ -179,6 +180,6 @@ pub trait Endpoint: Clone + Send + Sync + 'static {
     /// Sends a request, and waits for the answer or for a time-out.
     fn call(&self, request: Request) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Returns store time in epoch seconds, as an outside observer knows it.
+    /// Returns the store time in epoch seconds, as an outside observer knows it.
     fn now_seconds(&self) -> u64;
 }

@@ -1,4 +1,5 @@
-//! One run: a world from a plan, clients, faults, a quiet end, and the checks.
+//! One run: creates a world from a plan, runs clients and faults, waits until all activity has ended, and
+//! runs the checks.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -38,20 +39,21 @@ use crate::world::plan::{Plan, SKEW_MS_MAX};
 use crate::world::replica::Snapshot;
 use crate::world::translation::{create_table, shards};
 
-/// Number of registers; each client of this kind uses all of them.
+/// The number of registers. Each client of registers uses all of them.
 const REGISTERS: usize = 5;
 
-/// The time after the last fault within which a write must be accepted.
+/// The maximum time after the last fault until a write must be accepted.
 const HEALED_AFTER: Duration = Duration::from_secs(5);
-/// The time after the last write within which replicas must be equal.
+/// The maximum time after the last write until replicas must be equal.
 const EQUAL_AFTER: Duration = Duration::from_secs(10);
-/// Store time that passes at the end, in milliseconds: more than the retention of stream records
+/// The store time in milliseconds that passes at the end. It is more than the retention of stream records
 /// plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
-/// Number of checks whether all work that is due after a day is done, and the pause between two.
+/// The maximum number of checks whether all work that is due after a day is done. The next constant is the
+/// pause between two checks.
 const DAY_CHECKS_MAX: usize = 20;
 const DAY_CHECK_PAUSE: Duration = Duration::from_millis(500);
-/// The largest clock skew of a node, in whole seconds, rounded up.
+/// The maximum clock skew of a node in whole seconds, rounded up.
 const SKEW_SECONDS: u64 = SKEW_MS_MAX.unsigned_abs().div_ceil(1_000) + 1;
 
 /// The outcome of a run.
@@ -61,15 +63,15 @@ pub struct Outcome {
     pub seed: u64,
     /// The violations.
     pub violations: Vec<Violation>,
-    /// How often each fault occurred.
+    /// The number of occurrences of each fault.
     pub coverage: Counts,
-    /// Requests: acknowledged, refused, unknown.
+    /// The numbers of acknowledged, refused and unknown requests.
     pub requests: [u64; 3],
-    /// Number of checked histories of single items.
+    /// The number of checked histories of single items.
     pub histories: u64,
-    /// Number of transactions and operations on their items that were checked together.
+    /// The number of checked transactions and of single operations on their items.
     pub transactions: u64,
-    /// Number of records in the final stream.
+    /// The number of records in the final stream.
     pub stream_records: u64,
     /// The hash over every event and the final state, and the number of events.
     pub trace: (u64, u64),
@@ -143,7 +145,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let rest = Duration::from_secs(plan.seconds).saturating_sub(lasted);
     tokio::time::sleep(rest).await;
     let mut violations = heal(&cluster).await;
-    // Some load on the healed cluster, then silence.
+    // Runs some load on the healed cluster, then stops all clients.
     tokio::time::sleep(Duration::from_secs(1)).await;
     crowd.signals.end.store(true, Ordering::SeqCst);
     while crowd.tasks.join_next().await.is_some() {}
@@ -161,7 +163,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     if violations.is_empty() {
         violations.extend(pass_a_day(&cluster, &end).await);
     }
-    // Running nodes and the cluster refer to each other, so end them explicitly.
+    // Running nodes and the cluster own each other, so the nodes must be ended explicitly.
     for node in cluster.nodes() {
         cluster.crash(node);
     }
@@ -191,7 +193,7 @@ fn hash(dump: &Dump) -> u64 {
     hasher.digest()
 }
 
-/// Begins the group of each arc with new nodes; the nodes take turns as the first leader.
+/// Begins the group of each arc with new nodes. The first leader is another node for each arc.
 async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
     let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
     let nodes = cluster.nodes().count();
@@ -331,8 +333,8 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
     }
 }
 
-/// Returns what must not exist at the end: locked items, unexecuted decisions, undelivered index
-/// entries, indexes that are being built.
+/// Returns everything that must not exist at the end: locked items, decisions that were not applied,
+/// undelivered index entries, and unfinished indexes.
 fn leftovers(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
@@ -365,7 +367,7 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
     found
 }
 
-/// Lets a day pass without requests, and checks that the nodes do what is due then.
+/// Lets a day pass without requests, and checks that the nodes then do the work that is due.
 async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     cluster.environment.advance(DAY_MS);
     let mut wrong = None;
@@ -409,7 +411,7 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
             of_arc.push((name, dump(&*machinery.storage(arc).view())?));
         }
         replicas.push(of_arc);
-        // Unequal replicas are a violation of their own, so use the replica with the most entries.
+        // If replicas differ, `check_equal` reports it. Here the replica with the most entries is used.
         let applied = |node: &usize| {
             let replica = cluster.replica(*node)?;
             replica.applied().get(place).copied()
@@ -426,7 +428,7 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     let view = Box::new(RingView::of_states(Arc::clone(&catalogue), states));
     let snapshot = Snapshot { catalogue, view };
     let now = cluster.environment.now().seconds();
-    // A node that started while another one was ahead shows at least the time of that one.
+    // A node adopts the time of another node at its start, so it can be ahead by more than its own skew.
     let skew_seconds = SKEW_SECONDS.max(cluster.environment.ahead_seconds() + 1);
     Ok(End {
         replicas,

@@ -1,10 +1,9 @@
-//! A Lambda function that does what its event says, for tests of what runs functions.
+//! A Lambda function that does what its event says. It is for tests of the code that runs functions.
 //!
-//! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`),
-//! `panic`, `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`),
-//! `environment` (`variable`), `start` (a process that goes on for ten minutes).
-//! With `FAIL_INIT=panic` in its environment it ends before its first event, with `FAIL_INIT=hang`
-//! it never asks for one.
+//! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`), `panic`,
+//! `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`), `environment`
+//! (`variable`), `start` (a process that runs for ten minutes). With `FAIL_INIT=panic` in its environment, it
+//! ends before its first event. With `FAIL_INIT=hang`, it never asks for an event.
 
 use std::{env, process, time::Duration};
 
@@ -53,7 +52,7 @@ async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
         }
         "large" => Ok("x".repeat(usize::try_from(number("bytes")).unwrap_or_default()).into()),
         "memory" => {
-            // Written, so that every page is really there.
+            // Writing to every page makes the system allocate it.
             let held = vec![1_u8; usize::try_from(number("mb") << 20).unwrap_or_default()];
             tokio::time::sleep(Duration::from_millis(number("ms"))).await;
             Ok(json!({ "process": process::id(), "bytes": held.len() }))

@@ -1,4 +1,4 @@
-//! The claim of a request about its signature, in a header or in its query string.
+//! The signature data of a request, from its header or its query string.
 //!
 //! `signature` verifies it. Source: AWS, "Authenticating requests (AWS Signature Version 4)": the header
 //! `Authorization`, and query parameters.
@@ -21,7 +21,7 @@ pub(super) const SIGNATURE_PARAMETER: &str = "X-Amz-Signature";
 /// The format of dates in signatures.
 const DATE_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 
-/// The claim of a request about its signature.
+/// The signature data of a request, as it was sent and not yet verified.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) access_key: String,
@@ -75,7 +75,7 @@ pub(super) fn query_parameters(head: &Parts) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// Parses the claim of a request.
+/// Parses the signature data of a request.
 pub(super) fn read(head: &Parts) -> Result<Claim, ApiError> {
     let query = query_parameters(head);
     let is_presigned = query.iter().any(|(name, _)| name == b"X-Amz-Algorithm");

@@ -25,7 +25,7 @@ struct Key {
     account: Option<String>,
 }
 
-/// Formats without the secrets, so that none gets into a log.
+/// Leaves the secrets out, so that no log contains them.
 impl fmt::Debug for AccessKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()

@@ -11,7 +11,7 @@ use crate::api::error::ApiError;
 
 /// The number of digits of an account.
 const ACCOUNT_DIGITS: usize = 12;
-/// A bound that is longer than the name of any Region.
+/// The maximum length of a Region's name in bytes. All real names are shorter.
 const REGION_LENGTH_MAX: usize = 32;
 
 /// The sender of a request.

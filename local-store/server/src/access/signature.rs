@@ -1,4 +1,4 @@
-//! The verification that a request is signed with one of the access keys, by signing it again.
+//! Verification of signatures: signs the request again with the secret of its access key, and compares.
 //!
 //! The comparison takes constant time. Checks and texts follow the service; AWS, "Troubleshoot Signature
 //! Version 4 signing for AWS API requests".
@@ -21,8 +21,8 @@ const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials, also for streams.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that determine what a request does. They must be signed if present. `Content-Encoding` need
-/// not be: the signature covers the body as it is sent.
+/// Headers that determine what a request does. They must be signed if present. `Content-Encoding` is not
+/// among them, because the signature covers the body as it is sent.
 const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),
     ("x-amz-date", "X-Amz-Date"),
@@ -32,13 +32,13 @@ const MISMATCH: &str = "The request signature we calculated does not match the s
 
 type HmacSha256 = Hmac<Sha256>;
 
-/// Verifies the signature of a request. The request must be signed at about `now`, the wall clock, or at
-/// about `shown`, the time in the header `Date` of responses, to which some SDKs adjust the signer's
-/// clock. `body` is the body as it was sent.
+/// Verifies the signature of a request. The time of the signature must be close to `now`, the wall clock, or
+/// to `shown`, the time in the header `Date` of responses. Some SDKs adjust the signer's clock to that
+/// header. `body` is the body as it was sent.
 ///
 /// # Errors
-/// `MissingAuthenticationTokenException`, `IncompleteSignatureException`, `UnrecognizedClientException`
-/// or `InvalidSignatureException`.
+/// `MissingAuthenticationTokenException`, `IncompleteSignatureException`, `UnrecognizedClientException` or
+/// `InvalidSignatureException`.
 pub(crate) fn verify(
     keys: &AccessKeys,
     head: &Parts,
@@ -54,7 +54,7 @@ pub(crate) fn verify(
     let secret = keys.secret(&claim.access_key).filter(|_| !claim.has_session_token);
     let secret = secret.ok_or_else(ApiError::unrecognized_client)?;
     let payload_hash = sha256_text(body);
-    // A body that the signature does not cover could be replaced.
+    // If the signature does not cover the body, an attacker could replace the body.
     let stated = header(head, "x-amz-content-sha256");
     if stated.is_some_and(|stated| stated != payload_hash) {
         return Err(ApiError::invalid_signature(MISMATCH));
@@ -79,7 +79,7 @@ fn signing_key(secret: &str, claim: &Claim) -> HmacSha256 {
 }
 
 fn keyed(key: &[u8]) -> HmacSha256 {
-    // Keys of any length are accepted; the library has no other error.
+    // HMAC accepts keys of any length, and the library has no other error.
     HmacSha256::new_from_slice(key).unwrap_or_else(|_| HmacSha256::new(&Default::default()))
 }
 

@@ -1,6 +1,6 @@
 //! Writes the JSON of a response, member by member, directly into its text.
 //!
-//! The crate `model` writes items; no tree is built in between.
+//! The crate `model` writes items. Writing directly avoids a tree of JSON values.
 
 use std::fmt::Write as _;
 

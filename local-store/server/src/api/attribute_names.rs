@@ -1,8 +1,8 @@
 //! The names of attributes and of the members of maps: 1 to 65,535 bytes.
 //!
-//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. The names of an item's attributes are
-//! checked before any value, the names in a value after all of them. Names that expressions substitute
-//! are checked with the placeholders, in the crate `expression`.
+//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. The names of an item's attributes are checked
+//! before its values. The names inside the values are checked after all values. Names that expressions
+//! substitute are checked with the placeholders, in the crate `expression`.
 
 use super::wording::Checked;
 use model::json::Json;

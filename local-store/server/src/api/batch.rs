@@ -13,7 +13,7 @@ use super::parameters::Parameters;
 /// The error for two requests for one item.
 pub(crate) const DUPLICATES: &str = "Provided list of item keys contains duplicates";
 
-/// Checks that no table occurs twice: it would get only one response.
+/// Checks that no table occurs twice. The response has only one member for each table.
 pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     let mut names = BTreeSet::new();
     for (name, _) in tables.map() {
@@ -24,8 +24,7 @@ pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Adds the failure of a map with a key that is not the name of a table. `shown` is the map as the
-/// service quotes it.
+/// Adds a failure if a key of the map is not a valid table name. `shown` is the map as the service quotes it.
 pub(crate) fn constrain_names<'n>(
     constraints: &mut Constraints,
     mut names: impl Iterator<Item = &'n str>,

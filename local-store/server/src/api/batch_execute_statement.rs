@@ -29,7 +29,7 @@ const STATEMENTS_MAX: usize = 25;
 /// The error for a read without a key.
 const KEY_REQUIRED: &str = "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
-/// One statement with its own consistency.
+/// One statement with its own `ConsistentRead`.
 struct Member<'j> {
     statement: StatementParameters<'j>,
     is_consistent: bool,
@@ -41,7 +41,7 @@ struct Answer {
     consumption: Consumption,
 }
 
-/// The error of a statement, and its consumed capacity.
+/// The error of a failed statement, and the capacity that the statement consumed.
 struct Refused {
     error: ApiError,
     consumed: Option<Capacity>,
@@ -193,7 +193,7 @@ fn answer_members(
     Ok(())
 }
 
-/// Admits a statement. One that exceeds the throughput of its table fails by itself.
+/// Checks the throughput limits for a statement. A statement that exceeds them fails alone.
 fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
         Prepared::Read(read, _) => {
@@ -221,7 +221,7 @@ struct Read {
     is_consistent: bool,
 }
 
-/// A statement whose write was submitted, or that is a read.
+/// A submitted write, or a read, which needs no submission.
 enum Sent {
     Read(Box<Read>, Admitted),
     Write(SentWrite),
@@ -242,7 +242,7 @@ impl Prepared {
         }
     }
 
-    /// Adds the write of the statement, if it has one, to those that are submitted.
+    /// Adds the write of the statement, if it is one, to the submitted writes.
     fn send(self, writes: &mut Vec<Command>) -> Sent {
         match self {
             Self::Read(read, admitted) => Sent::Read(read, admitted),
@@ -265,8 +265,8 @@ impl Sent {
     }
 }
 
-/// Checks that all statements are reads or all are writes, each of its own item. Statements that cannot
-/// be executed do not count.
+/// Checks that all statements are reads, or all are writes, and that each has its own item. Statements that
+/// cannot be executed do not count.
 fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiError> {
     let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(..));
     let reads = prepared.iter().flatten().filter(is_read).count();
@@ -311,7 +311,7 @@ fn prepare<'j>(
     Ok(Prepared::Read(read, Admitted::default()))
 }
 
-/// Appends the error of one statement. An error that is not the statement's fault fails the request.
+/// Appends the error of one statement. An internal error fails the whole request.
 fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     let Some(code) = error.statement_code() else {
         return Err(error.clone());

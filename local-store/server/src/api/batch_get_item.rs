@@ -62,7 +62,7 @@ pub(super) async fn batch_get_item(
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
     let mut constraints = Constraints::new();
-    // Errors of the map are reported before all others.
+    // The service reports errors of the map before all other errors.
     if let Some(items) = items {
         constraints.list_at_least("RequestItems", reads.len(), 1);
         let names = reads.iter().map(|read| read.name);
@@ -119,8 +119,8 @@ fn answer_tables<'j>(
 ) -> Result<(), ApiError> {
     for (read, projection) in planned {
         answer_table(store, view, read, projection.as_ref(), progress).map_err(|error| {
-            // The service looks for duplicates before it looks for a table. Here keys are compared as
-            // they are written, and only if the result matters.
+            // The service checks for duplicates before it looks up a table. Here keys are compared as they
+            // are written, and only if the result decides which error is returned.
             let is_first = error.is_resource_not_found()
                 && planned.iter().any(|(read, _)| has_duplicates(read));
             if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
@@ -192,7 +192,7 @@ fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     Ok(projection)
 }
 
-/// Returns whether a key occurs twice. There are at most 100.
+/// Returns whether a key occurs twice. A linear search is enough for at most 100 keys.
 fn has_duplicates(read: &TableRead<'_>) -> bool {
     let keys = || read.keys.iter().flatten().filter_map(|key| key.as_ref().ok());
     keys().enumerate().any(|(place, key)| keys().take(place).any(|earlier| earlier == key))
@@ -222,7 +222,7 @@ fn answer_table<'j>(
     let mut capacity = Capacity::default();
     let mut unprocessed = Vec::new();
     for key in ordered {
-        // The item that would exceed 16 MB, and all that follow, are left to another request.
+        // The client requests this item, which would exceed 16 MB, and all later ones again.
         if progress.bytes >= BATCH_GET_BYTES_MAX {
             unprocessed.push(key);
             continue;

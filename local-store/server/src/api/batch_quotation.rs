@@ -1,8 +1,8 @@
-//! How the service quotes the map of a malformed batch: that of `BatchGetItem` as JSON, that of
-//! `BatchWriteItem` as the text of Java objects.
+//! Quotes the map of a malformed batch as the service does: for `BatchGetItem` as JSON, for `BatchWriteItem`
+//! as the text of Java objects.
 //!
-//! The callers decide which requests are quoted. A quotation has a bounded length; no bound of the
-//! service's is known.
+//! The callers decide which requests are quoted. A quotation has a bounded length; the service's own bound is
+//! unknown.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ pub(crate) fn json_of<'j>(members: impl Iterator<Item = (&'j str, &'j Json<'j>)>
     out
 }
 
-/// Writes a value. The parser bounds the levels of a request, and so this recursion.
+/// Writes a value. The recursion is bounded, because the parser bounds the depth of a request.
 fn write_json(out: &mut String, value: &Json<'_>) {
     if out.len() > BYTES_MAX {
         return;
@@ -59,7 +59,7 @@ fn write_json(out: &mut String, value: &Json<'_>) {
         Json::Object(members) => {
             out.push_str(&json_of(members.iter().map(|(name, value)| (&**name, value))));
         }
-        // Only a damaged item, which a parsed one cannot be, is left out.
+        // Decoding fails only for a damaged item. A parsed item is never damaged.
         Json::Item(item) => {
             if let Ok(item) = item.decode() {
                 json::write_item(out, &item);
@@ -74,7 +74,7 @@ pub(crate) enum Shown {
     Put(Option<Item>),
     /// A `DeleteRequest` with its key, if the key is valid.
     Delete(Option<Item>),
-    /// An ambiguous request.
+    /// A request that is neither a valid put nor a valid delete.
     Unclear,
 }
 
@@ -151,7 +151,7 @@ fn write_list<T>(
     out.push(close);
 }
 
-/// The fields of the service's class. One of them is set.
+/// The fields of the Java class `AttributeValue`. Exactly one of them is set.
 const FIELDS: [&str; 16] = [
     "s",
     "n",
@@ -220,7 +220,7 @@ fn write_content(out: &mut String, value: &AttributeValue) {
     }
 }
 
-/// Writes a buffer, whose contents Java does not show.
+/// Writes a buffer as Java does: without its contents.
 fn write_buffer(out: &mut String, bytes: &[u8]) {
     let length = bytes.len();
     let _ = write!(out, "java.nio.HeapByteBuffer[pos=0 lim={length} cap={length}]");

@@ -34,11 +34,11 @@ const KIND: &str = "WriteRequest";
 enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
-    /// Both or neither of the two kinds, and which of them lack an item or key.
+    /// A request with both kinds or with none, and the required members that it lacks.
     Unclear(Missing),
 }
 
-/// The members that are missing although their request is present.
+/// Whether a put or a delete is present without its required member.
 #[derive(Clone, Copy)]
 struct Missing {
     key: bool,
@@ -54,7 +54,7 @@ struct TableWrites<'j> {
 /// A batch that can be submitted.
 struct Plan<'j> {
     commands: Vec<Command>,
-    /// The tables, by the names that were sent, each with the number of its commands, in order.
+    /// The tables in order: the name as it was sent, and the number of commands for the table.
     tables: Vec<(&'j str, Arc<Table>, usize)>,
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn batch_write_item(
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    // The map is checked only if nothing else is wrong.
+    // The service reports a failure of the map only if there is no other failure.
     if constraints.is_empty() {
         constraints.required("requestItems", items.is_some());
         constrain_map(&mut constraints, &writes);
@@ -129,20 +129,20 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// A table, by the name that was sent, and its admitted commands: their numbers, counted from 1, and the
-/// capacity that was taken for them.
+/// A table by the name that was sent, and its admitted commands. Each has its number, counted from 1, and the
+/// capacity that was taken for it.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
 /// The commands of a batch that throughput limits admit.
 struct Admission<'j> {
     commands: Vec<Command>,
     tables: Vec<AdmittedWrites<'j>>,
-    /// The numbers of the other commands.
+    /// The numbers of the commands that exceed the throughput.
     left: BTreeSet<usize>,
 }
 
-/// Removes the commands that exceed the throughput of their table. If these are all, the batch is
-/// refused.
+/// Removes the commands that exceed the throughput of their table. The batch is refused if no command is
+/// left.
 fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
@@ -174,8 +174,8 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     }
 }
 
-/// Writes the requests with these numbers, counted from 1, as unprocessed: they exceed the throughput of
-/// their table, or a running transaction has locked their items.
+/// Writes the requests with these numbers, counted from 1, as unprocessed. Either they exceed the throughput
+/// of their table, or a running transaction has locked their items.
 fn write_unprocessed(
     out: &mut String,
     tables: Vec<TableWrites<'_>>,
@@ -286,7 +286,7 @@ fn shown(writes: &[TableWrites<'_>]) -> String {
     )
 }
 
-/// Checks values first, then tables, then keys. One invalid request refuses the whole batch.
+/// Checks values first, then tables, then keys. One invalid request fails the whole batch.
 fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
     writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
     let count = writes.iter().map(|table| table.requests.len()).sum();
@@ -334,7 +334,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // For items of a batch the service uses the text that is otherwise used for keys.
+                // For the items of a batch the service uses the error text that it otherwise uses for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;

@@ -17,7 +17,7 @@ pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 /// The reason why one operation of a transaction was not executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// The reason that the state of the store gives, or none.
+    /// The reason that applying the transaction found, or none.
     OfState(CancellationReason),
     /// An insert found an existing item.
     DuplicateItem,
@@ -33,7 +33,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The operation has no reason.
+    /// The reason of an operation that did not fail.
     pub(crate) const NONE: Self = Self::OfState(CancellationReason::None);
 
     /// Returns the reason of an invalid operation, with DynamoDB's text.

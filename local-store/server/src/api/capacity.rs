@@ -30,8 +30,8 @@ impl Capacity {
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
-    /// Returns the cost of one operation of a repeated transaction. Its former result is only read, so
-    /// the larger of both images counts.
+    /// Returns the cost of one operation of a transaction that was sent again with the same token. The store
+    /// only reads its former result; the larger of both images counts.
     pub(crate) fn of_repeat(written: &Written) -> Self {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }
@@ -59,7 +59,7 @@ pub(crate) struct Consumption {
     table: Capacity,
     local: BTreeMap<String, Capacity>,
     global: BTreeMap<String, Capacity>,
-    /// The capacity that failed statements consumed: it counts only in the sum.
+    /// The capacity of failed statements. It counts only in the total, not for the table.
     refused: Capacity,
 }
 
@@ -70,8 +70,8 @@ impl From<Capacity> for Consumption {
 }
 
 impl Consumption {
-    /// Returns the consumption of a write including changed index entries. Without `detail` the entries
-    /// are left out: no response shows them, and `metering` counts the throughput of a write.
+    /// Returns the consumption of a write including changed index entries. Without `detail` the entries are
+    /// left out, because no response shows them.
     pub(crate) fn of_write(table: &Table, written: &Written, detail: CapacityDetail) -> Self {
         let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
         if detail == CapacityDetail::None {
@@ -90,8 +90,8 @@ impl Consumption {
         self.refused = self.refused.plus(capacity);
     }
 
-    /// Returns the consumption in a transaction: preparing and committing an item each cost their price,
-    /// and entries of indexes cost the same as outside.
+    /// Returns the consumption in a transaction: preparing an item and committing it each cost its price.
+    /// Index entries cost the same as outside a transaction.
     fn in_transaction(mut self) -> Self {
         self.table = self.table.plus(self.table);
         self
@@ -128,7 +128,7 @@ impl Consumption {
     }
 }
 
-/// The kind of a transaction's units, shown in addition to their sum.
+/// The kind of units of a transaction. The response shows it in addition to the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionUnits {
     /// Units of `ReadCapacityUnits`.
@@ -137,7 +137,7 @@ pub(crate) enum TransactionUnits {
     Write,
 }
 
-/// The detail that `ReturnConsumedCapacity` asks for.
+/// The value of `ReturnConsumedCapacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapacityDetail {
     None,
@@ -215,7 +215,7 @@ impl CapacityDetail {
         out.push(']');
     }
 
-    /// Appends the members of one object. A transaction names the kind of the units everywhere.
+    /// Appends the members of one object. A transaction names the kind of units in every object.
     fn write(
         self,
         out: &mut String,

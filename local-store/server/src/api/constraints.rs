@@ -1,7 +1,6 @@
-//! The constraints that the service checks first, and reports together: `2 validation errors detected:
-//! …; …`.
+//! The constraints that the service checks first, and reports together: `2 validation errors detected: …; …`.
 //!
-//! A constraint concerns one parameter by itself. The rules of an operation are checked afterwards.
+//! A constraint concerns a single parameter. Rules that concern several parameters are checked afterwards.
 
 use std::fmt::{Display, Write as _};
 
@@ -22,7 +21,7 @@ pub(crate) const RETURN_ITEM_COLLECTION_METRICS: &[&str] = &["SIZE", "NONE"];
 /// The values of `ReturnValues`.
 pub(crate) const RETURN_VALUES: &[&str] =
     &["ALL_NEW", "UPDATED_OLD", "ALL_OLD", "NONE", "UPDATED_NEW"];
-/// The values of `ReturnValues` as most failures show them. The last but one is the service's own slip.
+/// The values of `ReturnValues` as most failures show them. `UPDATE_NEW` is a spelling error of the service.
 pub(crate) const RETURN_VALUES_SHOWN: &[&str] =
     &["ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATE_NEW", "NONE"];
 /// The values of `ReturnValuesOnConditionCheckFailure`.
@@ -31,7 +30,7 @@ pub(crate) const RETURN_VALUES_ON_FAILURE: &[&str] = &["ALL_OLD", "NONE"];
 pub(crate) const SELECT: &[&str] =
     &["SPECIFIC_ATTRIBUTES", "COUNT", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"];
 
-/// Returns the failure of a word that is not one of those shown, without the name of the parameter.
+/// Returns the failure of a word outside the set `shown`. The text does not name the parameter.
 pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
     format!(
         "Failed to satisfy constraint: Member must satisfy enum value set: [{}]",
@@ -71,8 +70,7 @@ impl Constraints {
         self.0.push(text);
     }
 
-    /// Checks that the parameter is present. Names of parameters are formatted only for failures, here
-    /// and below.
+    /// Checks that the parameter is present. `at` is formatted only for a failure, here and below.
     pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
             self.fail(None, &at, "Member must not be null");
@@ -138,8 +136,8 @@ impl Constraints {
         self.length(at, name, TABLE_NAME_LENGTH_MIN, TABLE_NAME_LENGTH_MAX);
     }
 
-    /// Checks a name where tables and indexes are created and changed. An empty one has two failures
-    /// there.
+    /// Checks a name in an operation that creates or changes tables and indexes. There, an empty name has two
+    /// failures.
     pub(crate) fn own_name(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);
@@ -164,7 +162,7 @@ impl Constraints {
 
     /// Checks a text's length in characters, both bounds inclusive.
     pub(crate) fn length(&mut self, at: impl Display, text: &str, min: usize, max: usize) {
-        // The number of bytes bounds that of characters, so most texts need not be counted.
+        // A character has 1 to 4 bytes, so the number of bytes usually decides without counting characters.
         if text.len() >= min.saturating_mul(4) && text.len() <= max {
             return;
         }
@@ -173,7 +171,7 @@ impl Constraints {
         self.length_at_most(at, &text, characters, max);
     }
 
-    /// Checks a length, however it was counted. `shown` is the value in the failure.
+    /// Checks a length against its minimum. `shown` is the value in the failure.
     pub(crate) fn length_at_least(
         &mut self,
         at: impl Display,
@@ -187,7 +185,7 @@ impl Constraints {
         }
     }
 
-    /// Checks a length as [`Constraints::length_at_least`] does.
+    /// Checks a length against its maximum. `shown` is the value in the failure.
     pub(crate) fn length_at_most(
         &mut self,
         at: impl Display,
@@ -201,7 +199,7 @@ impl Constraints {
         }
     }
 
-    /// Checks the length of a list that the service does not quote.
+    /// Checks the maximum length of a list. The failure does not quote the list.
     pub(crate) fn list_at_most(&mut self, at: impl Display, length: usize, max: usize) {
         if length > max {
             self.push(format!(
@@ -210,7 +208,7 @@ impl Constraints {
         }
     }
 
-    /// Checks the length of a list as [`Constraints::list_at_most`] does.
+    /// Checks the minimum length of a list. The failure does not quote the list.
     pub(crate) fn list_at_least(&mut self, at: impl Display, length: usize, min: usize) {
         if length < min {
             self.push(format!(

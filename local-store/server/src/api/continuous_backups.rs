@@ -1,4 +1,4 @@
-//! `DescribeContinuousBackups` and `UpdateContinuousBackups`: point-in-time recovery can be switched, so
+//! `DescribeContinuousBackups` and `UpdateContinuousBackups`: switches point-in-time recovery on or off, so
 //! that templates and tools work unchanged. The store cannot restore from it.
 
 use model::EpochMillis;

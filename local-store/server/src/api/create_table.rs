@@ -1,4 +1,4 @@
-//! `CreateTable`: creates a table with its indexes, which exists when the response is sent.
+//! `CreateTable`: creates a table with its indexes. The table exists when the response is sent.
 //!
 //! `key_elements` and `index_parameters` parse keys and indexes.
 
@@ -100,7 +100,7 @@ fn billing(settings: &TableSettings<'_>) -> Result<Billing, ApiError> {
     settings.provisioned()?.ok_or_else(throughput_missing)
 }
 
-/// Checks that each definition is used, and occurs once, and returns the key schema of the table.
+/// Checks that each definition is used and occurs once. Returns the key schema of the table.
 fn check_definitions(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -120,7 +120,7 @@ fn check_definitions(
     key_elements::key_schema(definitions, elements)
 }
 
-/// Checks that every definition belongs to a key. The service has two texts for this error.
+/// Checks that a key uses every definition. The service has two texts for this error.
 fn check_used(
     definitions: &[Element<'_>],
     key_schema: &KeySchema,

@@ -13,8 +13,8 @@ pub(crate) const TARGET: &str = "DynamoDB_20120810.DescribeEndpoints";
 /// The time in minutes for which a client may cache the endpoint, as on the service.
 const CACHE_MINUTES: u64 = 1440;
 
-/// Handles a request. `host` is the `Host` of the request. The body must be an object, whose contents
-/// are ignored.
+/// Handles a request. `host` is the `Host` of the request. The body must be an object; its contents are
+/// ignored.
 pub(crate) fn describe_endpoints(host: &str, body: &[u8]) -> Response {
     if let Err(error) = check_body(body) {
         return error.to_response();

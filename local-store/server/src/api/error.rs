@@ -62,8 +62,8 @@ impl ApiError {
         Self::validation(text)
     }
 
-    /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does not,
-    /// with what to do instead. This is the only text that the service does not have.
+    /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does not.
+    /// `instead` says what the client can do. All other texts are the service's.
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
@@ -196,7 +196,8 @@ impl ApiError {
         error
     }
 
-    /// Creates a `TransactionCanceledException`: nothing was done, with a reason for each operation.
+    /// Creates a `TransactionCanceledException`: the transaction had no effect. There is a reason for each
+    /// operation.
     #[must_use]
     pub(crate) fn transaction_cancelled<R: Into<Reason>>(reasons: Vec<R>) -> Self {
         let reasons: Vec<Reason> = reasons.into_iter().map(Into::into).collect();
@@ -258,7 +259,7 @@ impl ApiError {
         error
     }
 
-    /// Converts the error to the reason of one operation, in a transaction that it cancels.
+    /// Converts the error of one operation to a reason for which its transaction is cancelled.
     pub(crate) fn into_reason(self) -> Reason {
         match self.error_type {
             ErrorType::ProvisionedThroughputExceeded => {
@@ -310,7 +311,7 @@ impl ApiError {
         Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
     }
 
-    /// Adapts the error to a statement: a failed condition of an insert means that the item exists.
+    /// Adapts the error to a statement. If the condition of an insert fails, the item already exists.
     pub(crate) fn for_insert(self, is_insert: bool) -> Self {
         if is_insert && self.error_type == ErrorType::ConditionalCheckFailed {
             return Self::new(ErrorType::DuplicateItem, DUPLICATE_ITEM);
@@ -318,7 +319,7 @@ impl ApiError {
         self
     }
 
-    /// Adds a prefix to the text, if the error is the request's fault.
+    /// Adds a prefix to the text if the error is a `ValidationException`.
     pub(crate) fn prefixed(mut self, prefix: &str) -> Self {
         if self.error_type == ErrorType::Validation {
             self.message.insert_str(0, prefix);
@@ -326,8 +327,8 @@ impl ApiError {
         self
     }
 
-    /// Returns the code of the error for one statement of a batch; `None` if it is not an error of a
-    /// statement.
+    /// Returns the code of the error for one statement of a batch; `None` if the error fails the whole
+    /// request.
     pub(crate) fn statement_code(&self) -> Option<&'static str> {
         match self.error_type {
             ErrorType::Validation => Some("ValidationError"),
@@ -343,7 +344,7 @@ impl ApiError {
         }
     }
 
-    /// Returns whether the error can be that of one operation among several.
+    /// Returns whether the error can concern a single operation of a transaction.
     pub(crate) fn is_of_operation(&self) -> bool {
         matches!(self.error_type, ErrorType::Validation | ErrorType::ResourceNotFound)
     }
@@ -444,7 +445,7 @@ impl From<ReadError> for ApiError {
     }
 }
 
-/// SDKs retry both errors. Only the second one leaves open whether the request was executed.
+/// SDKs retry both errors. With the second one the client cannot know whether the request was executed.
 impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
         let error_type = match error {

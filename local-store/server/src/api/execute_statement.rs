@@ -24,7 +24,7 @@ use crate::mac::MAC_BYTES;
 use crate::store::Store;
 use crate::token_key::TokenKey;
 
-/// The kind of the text in the MAC of a token.
+/// The kind of text whose MAC a token contains, so that no MAC is valid for two kinds.
 const KIND: &str = "statement token";
 
 /// The options of a `SELECT` besides its statement.
@@ -100,7 +100,7 @@ async fn answer_select(
     check_key_sizes(&select.condition, partition, sort)?;
     let reads = select.condition.reads(partition, sort);
     let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
-    // A statement that names no partition keys reads the index like a Scan.
+    // A statement that names no partition keys reads the index as a Scan does.
     source.refuse_filter(&reads.missing(|name| source.holds(name)))?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let collections = reads.collections();
@@ -116,7 +116,7 @@ async fn answer_select(
         Some(token) => {
             let key = read_token(token, &owner, store.token_key()).ok_or_else(invalid)?;
             if !collections.is_empty() {
-                // Everything before the token is skipped.
+                // The earlier pages have returned all collections before the token.
                 let at =
                     collections.iter().position(|(value, _)| key.get(partition) == Some(value));
                 collections.drain(..at.ok_or_else(invalid)?);
@@ -189,8 +189,8 @@ fn check_key_values(
     Ok(())
 }
 
-/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key, and
-/// needs conditions that name the collections; `collections` is their number.
+/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key. It needs
+/// conditions that name the partition keys; `collections` is their number.
 fn order_of(
     select: &Select,
     partition: &str,
@@ -252,9 +252,9 @@ fn find_source<'t>(
     Source::find(table, select.index.as_deref(), is_consistent)
 }
 
-/// Returns a token: the last key that was read, and a MAC with the store's key that binds it to its
-/// statement and to the table's ARN. So no client can make a token, or use one for another statement or
-/// for a table of the same name in another account.
+/// Returns a token: the last key that was read, and a MAC with the store's key. The MAC covers the statement
+/// and the table's ARN. A client cannot forge a token, or use it for another statement or for a table of the
+/// same name in another account.
 fn write_token(last: &Item, owner: &str, token_key: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);

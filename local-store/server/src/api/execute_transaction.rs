@@ -64,7 +64,7 @@ pub(super) async fn execute_transaction(
     let mut writes: Vec<(usize, Statement, bool)> = Vec::new();
     for (position, parameters) in statements.iter().enumerate() {
         let of_failure = parameters.returns_item_on_failure();
-        // Errors of a parameter are reported without the statement's position.
+        // The text of an error of a parameter does not contain the statement's position.
         parameters.check_values()?;
         match parameters.parse().map_err(|error| in_statement(position, error))? {
             Statement::Select(select) => reads.push(select),
@@ -85,10 +85,10 @@ fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }
 
-/// The planned statements of a transaction, and the reasons of those that cannot be planned.
+/// The planned statements of a transaction, and the reasons of the statements that cannot be planned.
 struct Planned<T> {
     found: Vec<T>,
-    /// The reason of each statement so far.
+    /// The reason of each statement so far; `NONE` for a planned one.
     reasons: Vec<Reason>,
 }
 
@@ -114,7 +114,7 @@ impl<T> Planned<T> {
         Ok(())
     }
 
-    /// Returns all statements, if all are planned and each has its own item.
+    /// Returns all statements if all could be planned and each has its own item.
     fn finish(self, item: impl Fn(&T) -> (TableId, &PrimaryKey)) -> Result<Vec<T>, ApiError> {
         if self.reasons.iter().any(|reason| *reason != Reason::NONE) {
             return Err(ApiError::transaction_cancelled(self.reasons));
@@ -237,7 +237,7 @@ async fn answer_writes(
     Ok(out)
 }
 
-/// Converts reasons: the condition of an insert fails because the item exists.
+/// Converts reasons: if the condition of an insert fails, the item already exists.
 fn reasons_for_inserts(
     reasons: Vec<CancellationReason>,
     planned: &[StatementWrite],

@@ -14,7 +14,7 @@ use super::index_choice::Source;
 use super::parameters::Parameters;
 use super::wording::{Checked, Wording};
 
-/// `Expected` and the parameter that belongs to it.
+/// `Expected` and `ConditionalOperator`, which belong together.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
 
 /// The placeholders as they were sent.
@@ -36,7 +36,7 @@ impl Substitutions {
     pub(crate) fn read(parameters: Parameters<'_>, words: Wording) -> Result<Self, ApiError> {
         let names = parameters.strings("ExpressionAttributeNames")?;
         let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
-        // Deeply nested values have the older error texts.
+        // For deeply nested values the service uses its older error texts.
         let words = match &values {
             Some(Err(_)) if parameters.nests_deeply() => Wording::Older,
             _ => words,
@@ -54,13 +54,12 @@ impl Substitutions {
         self.words
     }
 
-    /// Checks that the names and values are placeholders.
+    /// Checks that the names and values have the form of placeholders.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
         self.placeholders(|error| ApiError::validation(error.with_size()))
     }
 
-    /// Checks the same for a Scan, the only operation that does not report the length of a value's
-    /// placeholder.
+    /// Checks the placeholders of a Scan. Only a Scan does not report the length of a value's placeholder.
     pub(crate) fn into_placeholders_of_scan(self) -> Result<Placeholders, ApiError> {
         self.placeholders(ApiError::from)
     }
@@ -74,7 +73,7 @@ impl Substitutions {
     }
 }
 
-/// Returns the refusal of legacy parameters together with expressions.
+/// Returns the error for legacy parameters together with expressions.
 pub(crate) fn mixed(legacy: &[&str], expressions: &[&str]) -> ApiError {
     ApiError::validation(format!(
         "Can not use both expression and non-expression parameters in the same request: \
@@ -210,8 +209,8 @@ pub(crate) fn check_filter_enters_no_key(
     check_scalar_keys(&nested.map(Path::root).collect(), table)
 }
 
-/// Checks that paths do not lead into key attributes, which are scalars: those of the table and of all
-/// its indexes, whichever is read.
+/// Checks that paths do not lead into key attributes, which are scalars. The keys of the table and of all its
+/// indexes count, whichever is read.
 fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiError> {
     if entered.is_empty() {
         return Ok(());
@@ -228,7 +227,8 @@ fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiE
     }
 }
 
-/// Returns the error for a path into a key attribute, of the table or of an index according to `kind`.
+/// Returns the error for a path into a key attribute. `kind` says whether it is a key of the table or of an
+/// index.
 pub(crate) fn key_is_scalar(kind: &str, name: &str) -> ApiError {
     ApiError::validation(format!(
         "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: {kind}: {name}"

@@ -1,6 +1,6 @@
 //! `GetItem`: reads one item by its key.
 //!
-//! `ConsistentRead` determines the cost, and whether the item's arc is asked for its latest state.
+//! `ConsistentRead` determines the cost, and whether the read must see the latest state of the item's arc.
 
 use expression::Projection;
 use model::encoding::{self, EncodingError};
@@ -21,8 +21,8 @@ use super::wording::Wording;
 use crate::store::Store;
 use node::ring::ArcId;
 
-/// Returns the arc that a strongly consistent read of one item has to ask. Returns `None` if all arcs
-/// must be asked: for any other request, and for one that is refused later.
+/// Returns the arc whose latest state a strongly consistent `GetItem` needs. Returns `None` if the latest
+/// state of all arcs is needed: for any other request, and for a request that is refused later.
 pub(super) fn find_arc(
     store: &Store,
     operation: Operation,
@@ -91,7 +91,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     Ok(out)
 }
 
-/// Appends the item, given by its stored bytes, and returns its size.
+/// Appends the item with these stored bytes, and returns its size.
 fn write_found(
     out: &mut String,
     bytes: &[u8],

@@ -1,6 +1,6 @@
 //! `GetRecords`: the next records of a shard, and the iterator for the records after them.
 //!
-//! Only at the end of a closed shard there is no next iterator. The page that reaches the end may still
+//! The response has no next iterator at the end of a closed shard. The page that reaches the end may still
 //! contain records.
 
 use std::ops::ControlFlow;
@@ -38,8 +38,8 @@ pub(super) async fn get_records(
     let (arn, iterator) = ShardIterator::from_text(text.unwrap_or_default(), store.token_key())?;
     iterator.check_age(store.now())?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(GET_RECORDS_MAX);
-    // The shard is looked up before the view is taken: if the shard is closed, the view contains all of
-    // it.
+    // The shard is looked up before the view is taken. If the shard is closed, the view contains all its
+    // records.
     let found = FoundStream::find(store, arn)?;
     let (stream, shard) = found.shard(&iterator.shard_id, arn)?;
     check_not_trimmed(iterator.place, shard)?;
@@ -52,8 +52,8 @@ pub(super) async fn get_records(
         store.long_reads().run(|| records.read(&mut page, false)).await?;
     }
     let Page { mut out, place, is_cut, .. } = page;
-    // Records that were trimmed between the look-up and the view are missing in the view. The reader
-    // must learn of that.
+    // The view lacks records that were trimmed after the look-up. The reader must get an error instead of a
+    // gap.
     check_not_trimmed(
         iterator.place,
         FoundStream::find(store, arn)?.shard(&iterator.shard_id, arn)?.1,
@@ -85,9 +85,9 @@ struct Page {
     /// The place of the next record.
     place: Place,
     count: usize,
-    /// Whether there may be more records than fit the page.
+    /// Whether the page was full before the end of the records.
     is_cut: bool,
-    /// Whether a short read has reached its limit.
+    /// Whether a short read has reached its limit and continues as a long read.
     is_paused: bool,
 }
 

@@ -68,7 +68,7 @@ pub(super) fn get_shard_iterator(
     Ok(out)
 }
 
-/// Refuses a type without the parameter that it needs, or with one that it does not accept.
+/// Refuses an iterator type if the parameter that it needs is missing, or if it does not accept a parameter.
 fn check_companions(
     iterator_type: &str,
     has_sequence: bool,
@@ -89,8 +89,8 @@ fn check_companions(
     Ok(())
 }
 
-/// Returns the place of the first record that was made at `time` or later, or after all records. If
-/// records of that time may have been trimmed, it is the trim horizon, as on the service.
+/// Returns the place of the first record that was made at `time` or later; if there is none, the place after
+/// all records. Returns the trim horizon if records of that time may have been trimmed, as on the service.
 fn since(
     view: &dyn View,
     table: &Table,
@@ -106,7 +106,7 @@ fn since(
     }
 }
 
-/// Returns the place after everything that was acknowledged before this request.
+/// Returns the place after all records that were acknowledged before this request.
 fn latest(view: &dyn View, table: &Table, shard: &Shard) -> Result<Place, ApiError> {
     Ok(read_last_sequence(view, table, shard)?.map_or(Place::TrimHorizon, Place::After))
 }
@@ -126,7 +126,7 @@ fn sequence_of_shard(text: &str, shard: &Shard) -> Result<Sequence, ApiError> {
         })
 }
 
-/// Refuses a place whose next record was removed because of its age.
+/// Refuses a place whose next record was trimmed.
 pub(crate) fn check_not_trimmed(place: Place, shard: &Shard) -> Result<(), ApiError> {
     let misses = match (place, shard.trimmed) {
         (Place::TrimHorizon, _) | (_, None) => false,

@@ -77,8 +77,8 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// Checks that the index holds the attributes of a Query's filter. A filter sees the entries, even
-    /// if the items are fetched. The filter of a Scan may name attributes that the index lacks.
+    /// Checks that the index holds the attributes of a Query's filter. The filter sees the index entries,
+    /// even if the items are fetched. The filter of a Scan may name attributes that the index lacks.
     pub(crate) fn check_filter(&self, filter: Option<&Condition>) -> Result<(), ApiError> {
         let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
         self.refuse_filter(&in_set_order(filtered.filter(|name| !self.holds(name))))
@@ -133,7 +133,7 @@ impl<'t> Source<'t> {
         missing.into_iter().collect()
     }
 
-    /// Returns whether the source holds this attribute, if the item has it.
+    /// Returns whether the source holds this attribute of an item.
     pub(crate) fn holds(&self, attribute: &str) -> bool {
         self.index.is_none_or(|index| index.definition.projects(&self.table.key_schema, attribute))
     }
@@ -152,8 +152,8 @@ impl<'t> Source<'t> {
         key.len() == attributes.len() && attributes.iter().all(|a| key.get(&a.name).is_some())
     }
 
-    /// Returns whether a starting key has the right number of attributes, and its partition key the
-    /// right type. Only this is checked before the conditions.
+    /// Returns whether a starting key has the right number of attributes, and a partition key of the right
+    /// type. The service checks the rest after the conditions.
     pub(crate) fn begins_start_key(&self, key: &Item) -> bool {
         let schema = self.key_schema();
         let is_typed = |attribute: &KeyAttribute| {
@@ -163,8 +163,8 @@ impl<'t> Source<'t> {
         key.len() == self.start_key_attributes().len() && schema.partition.iter().all(is_typed)
     }
 
-    /// Returns false for a table without sort key: a partition key has one item, so a query has no
-    /// second page, and the service accepts no starting key.
+    /// Returns whether a query can have a second page. In a table without sort key, a partition key has one
+    /// item at most, and the service accepts no starting key.
     pub(crate) fn can_continue_query(&self) -> bool {
         self.index.is_some() || self.table.key_schema.sort.is_some()
     }
@@ -177,8 +177,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns the place of an `ExclusiveStartKey`, which has exactly the keys of the table and the
-    /// index. For a table, both keys are the same.
+    /// Returns the place of an `ExclusiveStartKey`. It must have exactly the attributes of the table's key
+    /// and the index's key. For a table, both keys are the same.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {
             let key = self.table.key_schema.key_of_parameter(key)?;
@@ -200,7 +200,7 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// Returns the part of an item or entry that `LastEvaluatedKey` contains.
+    /// Returns the attributes of an item or entry that `LastEvaluatedKey` contains.
     pub(crate) fn key_attributes(&self, mut item: Item) -> Item {
         let index = self.index.map(|index| &index.definition.key_schema);
         let is_key = |name: &str| {
@@ -221,8 +221,8 @@ mod tests {
 
     const TABLE: &str = r#"{"TableName":"things","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"p","AttributeType":"S"},{"AttributeName":"g","AttributeType":"S"}],"KeySchema":[{"AttributeName":"p","KeyType":"HASH"}],"GlobalSecondaryIndexes":[{"IndexName":"by-g","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
 
-    /// Goal: an index without all its entries never gives a seemingly complete result. With one arc no
-    /// index waits for the delivery of entries, so the statuses are set by hand.
+    /// Goal: an index without all its entries never gives a seemingly complete result. With one arc, no index
+    /// waits for the delivery of its entries, so the test sets that status itself.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_index_that_is_being_built_is_not_read() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them and
-//! makes index definitions, in the service's order of checks.
+//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them and makes
+//! index definitions. The order of checks is the service's.
 //!
-//! Texts are those of the service for `CreateTable` and `UpdateTable`. `UpdateTable` decides what the
+//! The error texts are the service's for `CreateTable` and `UpdateTable`. `index_updates` checks what the
 //! existing indexes of a table allow.
 
 use std::collections::BTreeSet;
@@ -20,8 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes of a list that are checked one by one. It is above that of a table, so
-/// that an error of an index is still reported first. Each index is compared with those before it.
+/// The maximum number of indexes in a list that are checked. It is larger than that of a table, so that an
+/// error of an index is reported before the error of their number. It is bounded because each index is
+/// compared with all earlier ones.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.
@@ -69,7 +70,7 @@ impl ThroughputParameters {
         }
     }
 
-    /// Checks the read and write capacity units of an index, which have passed their constraints.
+    /// Checks the read and write capacity units of an index after the constraints.
     pub(crate) fn check(self, index: &str) -> Result<(u64, u64), ApiError> {
         check_units((self.read_units.unwrap_or(1), self.write_units.unwrap_or(1)), Some(index))
     }
@@ -94,7 +95,7 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    /// Checks the options of the new index, which has passed its check.
+    /// Checks the options of a new index after [`IndexParameters::check`].
     pub(crate) fn check_options(
         &self,
         index: &IndexDefinition,
@@ -108,12 +109,12 @@ impl<'j> IndexParameters<'j> {
         self.name
     }
 
-    /// Returns whether the index needs throughput, because its table is provisioned, and has none.
+    /// Returns whether the index lacks throughput although its table is provisioned.
     pub(crate) fn lacks_throughput(&self, billing: Billing) -> bool {
         billing != Billing::OnDemand && self.throughput.is_none()
     }
 
-    /// Adds the failures of an index at `at`.
+    /// Adds the failures of an index. `at` is the place of the index in the request.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self.name {
             Some(name) => constraints.own_name(&format!("{at}.indexName"), name),
@@ -219,14 +220,14 @@ impl<'j> IndexParameters<'j> {
     }
 }
 
-/// Returns the error for the throughput of an index in on-demand mode.
+/// Returns the error for an index with throughput in an on-demand table.
 fn throughput_not_allowed(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput should not be specified for index: {index} when BillingMode is PAY_PER_REQUEST"
     ))
 }
 
-/// Returns the error for the missing throughput of an index in provisioned mode.
+/// Returns the error for an index without throughput in a provisioned table.
 pub(crate) fn throughput_missing(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput must be specified for index: {index}"
@@ -333,7 +334,7 @@ fn check_count(kind: IndexKind, count: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Checks the number of indexes of a table, and of the attributes that they project together.
+/// Checks the number of indexes of a table, and the number of attributes that they project together.
 pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError> {
     for kind in [IndexKind::Local, IndexKind::Global] {
         check_count(kind, indexes.iter().filter(|index| index.kind == kind).count())?;
@@ -350,7 +351,7 @@ pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Checks that a key uses every definition. `indexes` are all that the table will have.
+/// Checks that a key uses every definition. `indexes` are all indexes that the table will have.
 pub(crate) fn check_definitions_used<'i>(
     definitions: &[Element<'_>],
     table: &KeySchema,

@@ -27,9 +27,9 @@ enum IndexUpdate<'j> {
     Create(Box<IndexParameters<'j>>),
     Delete(Option<&'j str>),
     Update(IndexThroughput<'j>),
-    /// No action.
+    /// An update without an action.
     Nothing,
-    /// Several actions, which are refused once each is well-formed.
+    /// Several actions in one update. They are refused after each is found well-formed.
     Several(Vec<Self>),
 }
 
@@ -61,7 +61,7 @@ impl<'j> IndexUpdate<'j> {
         }
     }
 
-    /// Adds the failures of an update at `at`.
+    /// Adds the failures of an update. `at` is the place of the update in the request.
     fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self {
             IndexUpdate::Create(index) => index.constrain(constraints, &format!("{at}.create")),
@@ -84,7 +84,7 @@ impl<'j> IndexUpdate<'j> {
         }
     }
 
-    /// Returns whether an index is built or removed while the table is in use.
+    /// Returns whether the update creates or deletes an index, which takes place while the table is in use.
     fn is_online(&self) -> bool {
         matches!(self, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
     }
@@ -181,7 +181,7 @@ impl<'j> IndexUpdates<'j> {
         Ok(())
     }
 
-    /// Checks the changes of a table that will have this billing mode.
+    /// Checks the changes against the table. `billing` is the billing mode after the update.
     pub(crate) fn check(&self, table: &Table, billing: Billing) -> Result<IndexChanges, ApiError> {
         let definitions = self.definitions.as_deref().unwrap_or_default();
         if self.updates().iter().filter(|update| update.is_online()).count() > 1 {
@@ -217,7 +217,7 @@ impl<'j> IndexUpdates<'j> {
         }
         let all: Vec<&IndexDefinition> =
             table.indexes.iter().map(|index| &index.definition).chain(&created).collect();
-        // Definitions that no key uses are ignored here, unlike when a table is created.
+        // Unlike `CreateTable`, `UpdateTable` ignores definitions that no key uses.
         check_counts(&all)?;
         Ok(checked)
     }

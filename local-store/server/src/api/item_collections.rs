@@ -12,12 +12,12 @@ use super::answer::{begin_member, item_member};
 /// The number of bytes of a gigabyte, the unit of the estimate.
 const GIGABYTE: u64 = 1024 * 1024 * 1024;
 
-/// Returns whether `ReturnItemCollectionMetrics` requests them.
+/// Returns whether `ReturnItemCollectionMetrics` requests the metrics.
 pub(crate) fn are_asked_for(parameter: Option<&str>) -> bool {
     parameter == Some("SIZE")
 }
 
-/// Appends the member `ItemCollectionMetrics` of one write, if there are any.
+/// Appends the member `ItemCollectionMetrics` of one write, if the table has item collections.
 pub(crate) fn write_member(out: &mut String, table: &Table, written: &Written) {
     if written.collection.is_some() {
         begin_member(out, "ItemCollectionMetrics");
@@ -25,8 +25,8 @@ pub(crate) fn write_member(out: &mut String, table: &Table, written: &Written) {
     }
 }
 
-/// Appends the member `ItemCollectionMetrics` of several writes, by the names of their tables. Writes of
-/// one table must be adjacent.
+/// Appends the member `ItemCollectionMetrics` of several writes, grouped by table name. Writes of one table
+/// must be adjacent.
 pub(crate) fn write_map_member<'w>(
     out: &mut String,
     writes: impl Iterator<Item = (&'w str, &'w Table, &'w Written)>,

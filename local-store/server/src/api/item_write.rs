@@ -1,5 +1,5 @@
-//! The parts that `PutItem`, `UpdateItem` and `DeleteItem` share: parameters, submission of the command,
-//! and parts of the response.
+//! The code that `PutItem`, `UpdateItem` and `DeleteItem` share: parameters, submission of the command, and
+//! members of the response.
 //!
 //! Each operation has its checks and results in its own file.
 
@@ -47,11 +47,10 @@ impl<'j> WriteParameters<'j> {
         })
     }
 
-    /// Checks each parameter by itself. `own` is the parameter of the operation itself, which must be
-    /// present.
+    /// Checks each parameter by itself. `own` is the operation's own parameter, which must be present.
     ///
-    /// The service has two sets of texts. A request that lacks a member, or is nested very deeply, gets
-    /// the older ones.
+    /// The service has two sets of texts. A request that lacks a member, or is nested very deeply, gets the
+    /// older texts.
     pub(crate) fn constrain(
         &self,
         parameters: Parameters<'_>,
@@ -75,8 +74,8 @@ impl<'j> WriteParameters<'j> {
         constraints.finish()
     }
 
-    /// Adds failures with the current texts. Returns whether the checks continue: an empty name, and in
-    /// an update a wrong `ReturnValues`, are reported alone.
+    /// Adds failures with the current texts. Returns whether the checks continue. An empty name is reported
+    /// alone, and so is a wrong `ReturnValues` of an update.
     fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {
         if self.table == Some("") {
             constraints.empty_name("TableName");
@@ -125,7 +124,7 @@ impl<'j> WriteParameters<'j> {
         );
     }
 
-    /// Checks `ReturnValues`: only an update has new values to return.
+    /// Checks `ReturnValues`: only an update can return new values.
     pub(crate) fn check_returns_old_only(&self) -> Result<(), ApiError> {
         match self.return_values {
             "NONE" | "ALL_OLD" => Ok(()),
@@ -153,11 +152,11 @@ pub(crate) enum WriteOperation {
     Delete,
 }
 
-/// The prefix of errors that are found before the table is looked up.
+/// The prefix of errors that are found before the table look-up.
 const DETECTED: &str = "1 validation error detected: ";
 
-/// Returns an error that was found before the table was looked up, with the texts of these operations. A
-/// request that is nested very deeply gets the older text without the prefix.
+/// Returns an error that was found before the table look-up, with the text of these operations. A request
+/// that is nested very deeply gets the older text without the prefix.
 pub(crate) fn detected(parameters: Parameters<'_>, error: ApiError) -> ApiError {
     if parameters.nests_deeply() { error } else { error.prefixed(DETECTED) }
 }
@@ -169,7 +168,7 @@ pub(crate) struct AnswerDetail {
     metrics: bool,
 }
 
-/// Parses the only expression of a put or a delete, or its legacy parameters.
+/// Parses the condition of a put or a delete, or its legacy parameters.
 pub(crate) fn only_condition(
     text: Option<&str>,
     substitutions: Substitutions,

@@ -1,7 +1,7 @@
-//! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and makes a key schema, in
-//! the service's order of checks.
+//! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and makes a key schema. The
+//! order of checks is the service's.
 //!
-//! The rules for the keys of tables and indexes are checked where these are created.
+//! `create_table` and `index_parameters` check the rules that only tables or only indexes have.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,8 +24,8 @@ pub(crate) struct Element<'j> {
 /// The maximum number of elements of a key schema: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// The maximum number of elements of a global index's key schema in a request: one more of each kind
-/// than an index can have, so that the error can tell which kind has too many.
+/// The maximum number of elements of a global index's key schema in a request. It allows one more of each
+/// kind than an index can have, so that the error can name the kind with too many.
 const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(
@@ -43,7 +43,7 @@ pub(crate) fn read_elements<'j>(
     elements.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// Adds the failures of `AttributeDefinitions`, which must be present if `is_required`.
+/// Adds the failures of `AttributeDefinitions`. `is_required` says whether it must be present.
 pub(crate) fn constrain_definitions(
     constraints: &mut Constraints,
     definitions: Option<&[Element<'_>]>,
@@ -58,7 +58,7 @@ pub(crate) fn constrain_definitions(
     );
 }
 
-/// Adds the failures of the elements of a key schema at `at`, which must be present.
+/// Adds the failures of the elements of a key schema. `at` is the place of the key schema in the request.
 pub(crate) fn constrain_key_elements(
     constraints: &mut Constraints,
     at: &str,
@@ -77,8 +77,8 @@ fn constrain_elements(
     for (number, element) in (1..).zip(elements.unwrap_or_default()) {
         let of_name = format!("{list}.{number}.member.attributeName");
         let of_kind = format!("{list}.{number}.member.{kind}");
-        // A definition without name and type is reported in this order, a key element in the opposite
-        // one.
+        // If both members are missing, the service reports the name first for a definition, and last for a
+        // key element.
         if kind == "attributeType" {
             constraints.required(&of_kind, element.kind.is_some());
         }
@@ -108,7 +108,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Adds the failures of the number of elements of a key schema at `at`.
+/// Adds a failure if a key schema has too few or too many elements. `at` is its place in the request.
 pub(crate) fn constrain_key_schema(
     constraints: &mut Constraints,
     at: &str,

@@ -1,7 +1,7 @@
 //! The legacy parameters from before expressions: `Expected`, `AttributeUpdates`, `KeyConditions`,
 //! `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
 //!
-//! They are parsed and checked here, with the service's texts, and converted to the same values as
+//! This module parses and checks them with the service's texts, and converts them to the same types as
 //! expressions.
 
 use std::collections::BTreeSet;
@@ -21,8 +21,8 @@ use super::wording::{Checked, Wording};
 
 /// The values of `ConditionalOperator`.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
-/// The values as operations show them that do not name the parameter. The first is the service's own
-/// slip.
+/// The values of `ConditionalOperator` as those operations show them that do not name the parameter. `ALL` is
+/// the service's own error.
 const CONDITIONAL_OPERATORS_SHOWN: &[&str] = &["ALL", "OR"];
 /// The values of `ComparisonOperator`, in the order of the service's texts.
 const COMPARISON_OPERATORS: &[&str] = &[
@@ -42,16 +42,16 @@ const COMPARISON_OPERATORS: &[&str] = &[
 ];
 /// The maximum number of `KeyConditions` for a key of one or two attributes.
 const KEY_CONDITIONS_MAX: usize = 2;
-/// `Expected`, in the form of constraint texts.
+/// The name of `Expected` in constraint texts.
 const EXPECTED: &str = "expected";
-/// `ScanFilter`, in the form of constraint texts.
+/// The name of `ScanFilter` in constraint texts.
 const SCAN_FILTER: &str = "scanFilter";
 /// The values of `Action`.
 const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
 
-/// The types with an order.
+/// The types whose values have an order.
 const ORDERED: &[AttributeType] = &[AttributeType::S, AttributeType::N, AttributeType::B];
-/// The types that can be a part of a string, a binary, a set or a list.
+/// The types of values that a string, a binary, a set or a list can contain.
 const PARTS: &[AttributeType] = &[
     AttributeType::S,
     AttributeType::N,
@@ -59,11 +59,11 @@ const PARTS: &[AttributeType] = &[
     AttributeType::Bool,
     AttributeType::Null,
 ];
-/// The types with prefixes.
+/// The types of values that can begin with a prefix.
 const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
 
-/// Returns the operator with this name, its minimum and maximum number of values, inclusive, and their
-/// types.
+/// Returns the operator with this name, its minimum and maximum number of values, inclusive, and the types of
+/// these values.
 fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [AttributeType])> {
     let any = &AttributeType::ALL;
     Some(match name {
@@ -84,7 +84,7 @@ fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [Attri
     })
 }
 
-/// The text with which an operation reports an invalid `ConditionalOperator`.
+/// The wording with which an operation reports an invalid `ConditionalOperator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorWords {
     Named,
@@ -97,12 +97,12 @@ struct ConditionParameters<'j> {
     attribute: &'j str,
     operator: Option<&'j str>,
     values: Option<Vec<Checked<AttributeValue>>>,
-    /// `Value` and `Exists`, which only `Expected` has.
+    /// `Value` and `Exists` occur only in `Expected`.
     value: Option<Checked<AttributeValue>>,
     exists: Option<bool>,
 }
 
-/// A map of conditions and their conjunction, as they were sent.
+/// A map of conditions and its `ConditionalOperator`, as they were sent.
 #[derive(Debug)]
 pub(crate) struct ConditionsParameters<'j> {
     /// The name of the parameter in constraint texts.
@@ -152,7 +152,7 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.is_some()
     }
 
-    /// Checks `ConditionalOperator` with the text of a Query, which checks it first.
+    /// Checks `ConditionalOperator` with the text of a Query. A Query checks it before its other parameters.
     pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
         match self.conditional_operator {
             Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {
@@ -205,15 +205,15 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.iter().flatten().map(|condition| condition.attribute)
     }
 
-    /// Returns the condition of all members, if there are any.
+    /// Returns one condition that combines all members, or `None` without members.
     pub(crate) fn into_condition(self) -> Result<Option<Condition>, ApiError> {
         let any = self.conditional_operator == Some("OR");
         let conditions = self.check()?;
         Ok(Some(conditions).filter(|c| !c.is_empty()).map(|c| Condition::of_legacy(c, any)))
     }
 
-    /// Returns the key conditions. An index may have more of them than a table; the number is checked
-    /// once the index is known: see [`check_key_conditions`]. So are their operators.
+    /// Returns the key conditions. The number and the operators that are allowed depend on the index, so
+    /// [`check_key_conditions`] checks them once the index is known.
     pub(crate) fn into_key_expression(self, of_index: bool) -> Result<KeyExpression, ApiError> {
         let conditions = self.check()?;
         let max = if of_index { usize::MAX } else { KEY_CONDITIONS_MAX };
@@ -231,7 +231,7 @@ impl<'j> ConditionsParameters<'j> {
             .flatten()
             .map(|condition| condition.check(is_expected, self.words))
             .collect::<Result<_, _>>()?;
-        // An item is tested against each condition, even against one without values.
+        // The limit bounds the work for each item. A condition without values counts as one.
         if conditions.iter().map(|c| c.values.len().max(1)).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
                 "The conditions and their values are more than {LEGACY_VALUES_MAX}"
@@ -309,7 +309,7 @@ impl ConditionParameters<'_> {
         Ok(LegacyCondition { attribute: attribute.to_owned(), operator, values })
     }
 
-    /// Checks `Exists` and `Value`, a shorter form of `EQ` and `NULL`.
+    /// Checks `Exists` and `Value`, which are a shorter form of `EQ` and `NULL`.
     fn check_existence(self) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
         let invalid = |text: &str| {
@@ -330,7 +330,7 @@ impl ConditionParameters<'_> {
     }
 }
 
-/// Checks that all values have one type, which the operator supports.
+/// Checks that all values have one type, and that the operator supports it.
 fn check_types(
     operator: &str,
     types: &[AttributeType],
@@ -394,7 +394,7 @@ impl<'j> AttributeUpdates<'j> {
         }
     }
 
-    /// Returns the update of all members.
+    /// Returns an update that combines all members.
     pub(crate) fn into_update(self) -> Result<Update, ApiError> {
         let mut updates = Vec::with_capacity(self.0.len());
         let mut seen = BTreeSet::new();

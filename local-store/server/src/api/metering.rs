@@ -1,8 +1,8 @@
 //! Throughput: the admission of a request before it is executed, and the count of what it consumed.
 //!
-//! `capacity` computes the consumption, and the module `traffic` enforces limits. The size of a request
-//! is at most partly known before its execution. It is admitted if there is enough for the known part;
-//! the rest is taken afterwards, as a debt if necessary.
+//! `capacity` computes the consumption, and the module `traffic` enforces limits. Before a request is
+//! executed, only a part of its cost is known, or none. The request is admitted if the limits allow the known
+//! part. The rest is taken afterwards, even if the remaining capacity becomes negative.
 
 use model::{EpochMillis, Item, KeyValue, PrimaryKey, Token};
 use partition::{
@@ -25,7 +25,7 @@ pub(crate) struct Admitted {
     halves: u64,
 }
 
-/// Returns the half units of the smallest read.
+/// Returns the half units that the smallest read costs.
 fn least_read(is_consistent: bool) -> u64 {
     Capacity::of_read(0, is_consistent).halves()
 }
@@ -71,9 +71,9 @@ pub(crate) fn record_read(
     store.traffic().charge(table, demand, now);
 }
 
-/// Refuses a write to a table whose global indexes cannot follow, because the arc of their entries is
-/// unavailable. The changes would wait on disk without a bound. DynamoDB also throttles writes to such
-/// tables.
+/// Refuses a write to a table whose global indexes cannot be updated, because the arc of their entries is
+/// unavailable. Otherwise, the waiting index changes would fill the disk. DynamoDB also throttles writes to
+/// such tables.
 fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
     if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key)? {
         return Ok(());
@@ -115,7 +115,7 @@ pub(crate) fn admit_write(
         let old = read_item(&*store.view(), table, &write.key)?;
         for item in old.iter().chain(new) {
             for (index, token) in global_index_tokens(table, item) {
-                // Whether the entry changes is not known yet, so no capacity is taken for it.
+                // It is not yet known whether the write changes the entry, so no capacity is taken for it.
                 let demand = Demand {
                     index: Some(index),
                     access: Access::Write,
@@ -130,7 +130,7 @@ pub(crate) fn admit_write(
     Ok(Admitted { halves })
 }
 
-/// Returns the admissions of a transaction's operations, if all are admitted.
+/// Returns the admitted capacity of each operation, if all operations of a transaction are admitted.
 ///
 /// # Errors
 /// `TransactionCanceledException` with a reason for each operation.
@@ -153,8 +153,8 @@ pub(crate) fn all_or_cancelled(
     Ok(admitted)
 }
 
-/// Counts a write of one item at the time `now`, with the index entries that it changed. `times` is 2 in
-/// a transaction, where the entries cost the same as outside.
+/// Counts a write of one item at the time `now`, with the index entries that it changed. `times` is 2 in a
+/// transaction. This factor does not apply to index entries.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -199,7 +199,7 @@ pub(crate) fn record_refused_write(
     record_write(store, table, key, &written, 1, admitted, store.now());
 }
 
-/// Returns the index whose own capacity a page consumes: only a global index has any.
+/// Returns the index whose own capacity a page consumes. Only a global index has its own capacity.
 fn own_index<'t>(source: Source<'t>) -> Option<&'t SecondaryIndex> {
     source.index.filter(|index| index.definition.kind == IndexKind::Global)
 }
@@ -233,7 +233,7 @@ pub(crate) fn admit_page(store: &Store, request: &PageRequest<'_>) -> Result<Adm
     Ok(Admitted { halves })
 }
 
-/// Counts a page of a Query or a Scan that ended at `last`; `None` if it found nothing.
+/// Counts a page of a Query or a Scan that ended at the item `last`; `None` if the page is empty.
 pub(crate) fn record_page(
     store: &Store,
     request: &PageRequest<'_>,
@@ -257,7 +257,7 @@ pub(crate) fn record_page(
             let units = Units { read_halves: capacity.halves(), write_halves: 0 };
             store.traffic().record(table, (partition, reached), units, now);
         }
-        // A local index is in the partitions of its table and has its partition key.
+        // A local index shares the partitions and the partition key of its table.
         ItemRange::Entries(entries) => {
             let units = Units { read_halves: capacity.halves(), write_halves: 0 };
             if let Some(partition) = entries.partition.first() {
@@ -270,7 +270,8 @@ pub(crate) fn record_page(
             store.traffic().record_scan(table, span, capacity.halves(), now);
         }
     }
-    // A page is charged where it ends, so that a debt there delays the next page.
+    // The whole page is charged to the partition in which it ends. If the remaining capacity becomes negative
+    // there, the next page is delayed.
     let halves = capacity.halves().saturating_sub(admitted.halves);
     let demand = Demand { index, access: Access::Read, token: Some(reached), halves };
     store.traffic().charge(table, demand, now);

@@ -1,9 +1,9 @@
 //! The API: one file for each operation, from the JSON of a request to the JSON of its response.
 //!
 //! Each operation checks in the service's order, top to bottom: the shape of every parameter
-//! (`SerializationException`), the constraints of single parameters (collected), its own rules (the
-//! first failure is returned), the table, and the item against the table's key. HTTP is handled in the
-//! module `http`.
+//! (`SerializationException`), the constraints of single parameters (all failures are reported together), its
+//! own rules (the first failure is returned), the table, and the item against the table's key. HTTP is
+//! handled in the module `http`.
 
 mod answer;
 mod attribute_names;
@@ -78,8 +78,8 @@ use self::parameters::Parameters;
 pub use self::response::Response;
 use crate::store::Store;
 
-/// The maximum number of retries of a read on another node after a damaged disk: a store has two other
-/// nodes.
+/// The maximum number of retries of a read on another node after a damaged disk. A store has at most two
+/// other nodes.
 const DAMAGE_MET_MAX: usize = 2;
 
 /// Executes one request. `target` is `<API version>.<operation>`, the value of the header
@@ -108,7 +108,8 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     let all = store;
     let mut damage_met = 0;
     let mut store = if !is_up_to_date {
-        // Pinning ensures that later reads of a request never see an older state than its earlier ones.
+        // All reads of a pinned store see the same state, so a later read never sees an older state than an
+        // earlier one.
         store.pin()
     } else if let Some(arc) = get_item::find_arc(store, operation, parameters) {
         store.up_to_date_in([arc].into_iter()).await?
@@ -117,13 +118,13 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     loop {
         match call(&store, operation, parameters).await {
-            // A follower may not know a resource yet that another node has just created. Nothing was
-            // done before the look-up failed, so the request can be repeated.
+            // A follower may not yet know a resource that another node has just created. The failed look-up
+            // changed nothing, so the request can be repeated.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
                 store = store.up_to_date().await?;
                 is_up_to_date = true;
             }
-            // A read that failed on a damaged disk changed nothing either. Another node has the data.
+            // A read that failed on a damaged disk changed nothing, so another node can execute it.
             Err(_)
                 if operation.is_read() && damage_met < DAMAGE_MET_MAX && store.reads_damaged() =>
             {
@@ -137,8 +138,8 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
 }
 
 /// Returns whether a request needs the latest acknowledged state: always for a stream, otherwise if a
-/// `ConsistentRead` in it is true. This then applies to a whole batch. Transactions ensure it
-/// themselves.
+/// `ConsistentRead` in it is true. One true value applies to the whole batch. Transactions ensure the latest
+/// state themselves.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
         let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };
@@ -156,7 +157,7 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
         lists.flatten().any(|statement| asks(statement, 1))
     }
     match operation {
-        // A client that reads a stream through several nodes must never go back.
+        // A client that reads a stream through several nodes must never see an older state than before.
         Operation::DescribeStream | Operation::GetRecords | Operation::GetShardIterator => true,
         Operation::GetItem | Operation::Query | Operation::Scan | Operation::ExecuteStatement => {
             asks(parameters, 1)

@@ -41,7 +41,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Returns whether the operation never changes anything. Statements can be writes.
+    /// Returns whether the operation never changes anything. The operations that execute statements can
+    /// write.
     pub(super) fn is_read(self) -> bool {
         matches!(
             self,
@@ -57,7 +58,7 @@ impl Operation {
         )
     }
 
-    /// Returns the path of names below which the items to put are in the request.
+    /// Returns the path of member names that leads to the items to put in a request.
     pub(super) fn items_at(self) -> &'static [&'static str] {
         match self {
             Self::PutItem => &["Item"],

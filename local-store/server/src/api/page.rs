@@ -1,4 +1,4 @@
-//! One page of a Query or a Scan: the parts that both share, from parameters to response.
+//! One page of a Query or a Scan: the code that both share, from parameters to response.
 //!
 //! The two operations decide which items are read, and from where.
 
@@ -27,7 +27,7 @@ use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 /// The error for a selection of attributes without attributes.
 const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
 
-/// The operation of a page. The two have different texts for some errors.
+/// The operation of a page. Some error texts of the two operations differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOperation {
     Query,
@@ -95,7 +95,7 @@ impl<'j> PageParameters<'j> {
         self.to_get.constrain(constraints, "attributesToGet");
     }
 
-    /// Takes the starting key out of the request. Its values are checked before the table is known.
+    /// Takes the starting key out of the request and checks its values, which needs no table.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
@@ -105,7 +105,7 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Checks that `Select` fits the other parameters. A Scan has the texts of a Query.
+    /// Checks that `Select` fits the other parameters. For a Scan the service uses the texts of a Query.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
@@ -144,7 +144,7 @@ impl<'j> PageParameters<'j> {
     }
 }
 
-/// The error for an invalid starting key, alone or before the reason.
+/// The error for an invalid starting key. A reason may follow it.
 pub(crate) const STARTING_KEY_INVALID: &str = "The provided starting key is invalid";
 
 /// Returns the error for a starting key that is not a key of the table.
@@ -152,22 +152,22 @@ pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
     ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
 }
 
-/// The progress of a page.
+/// What has been read of a page so far.
 #[derive(Default)]
 struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// The bytes of items that were fetched from the table. They count for the page too.
+    /// The bytes of items that were fetched from the table. They count towards the size limit of the page.
     fetched_bytes: usize,
-    /// The cost of fetching.
+    /// The consumed capacity of fetching.
     fetched: Capacity,
     /// The stored bytes of the last item; empty before the first.
     last_read: Vec<u8>,
     is_cut: bool,
-    /// The current range: 0 is the first, and the further ones follow.
+    /// The number of the current range, counted from 0; the later ranges are in `further`.
     range: usize,
-    /// Whether the read is short, that is, pauses at its limit and continues as a long read.
+    /// Whether the read is short: a short read pauses at its limit and continues as a long read.
     is_short: bool,
     /// Whether the read has paused.
     is_paused: bool,
@@ -180,7 +180,7 @@ impl Progress {
         self.bytes + self.fetched_bytes >= PAGE_BYTES_MAX
     }
 
-    /// Returns whether a short read has reached its limit.
+    /// Returns whether the read is short and has reached its limit.
     fn is_to_pause(&self) -> bool {
         let read = self.bytes + self.fetched_bytes;
         self.is_short && (read >= SHORT_READ_BYTES || self.scanned >= SHORT_READ_ITEMS)
@@ -198,7 +198,7 @@ impl Progress {
 /// The initial capacity of a response in bytes: that of a small page.
 const ANSWER_BYTES_EXPECTED: usize = 4096;
 
-/// Reads a page and writes the whole response. Limits count items before the filter.
+/// Reads a page and writes the whole response. Limits count items before the filter is applied.
 pub(crate) async fn answer_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -282,7 +282,7 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-/// Reads a page: its first part at once, the rest as a long read.
+/// Reads a page: a short read first, then, if it pauses, a long read.
 async fn read_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -303,7 +303,7 @@ async fn read_page(
     store.long_reads().run(read).await
 }
 
-/// Reads on from a place, in the current range of the page and those after it.
+/// Continues a page at a place in its current range, and reads the later ranges.
 fn read_ranges(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -369,8 +369,8 @@ fn decode(bytes: &[u8]) -> Result<Item, ReadError> {
     encoding::decode_item(bytes).map_err(|error| ReadError(error.to_string()))
 }
 
-/// Processes one item or entry, given by its stored bytes. A page ends with the item that reaches 1 MB,
-/// but only if there is another one.
+/// Processes the stored bytes of one item or entry. A page ends with the item that reaches 1 MB, but is cut
+/// only if another item follows.
 fn take_item(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -403,12 +403,13 @@ fn take_item(
     progress.scanned += 1;
     progress.last_read.clear();
     progress.last_read.extend_from_slice(bytes);
-    // A page that reaches its limit returns a key for the next page even at the end of the range.
+    // Like the service, a page that reaches `Limit` returns a key for the next page even at the end of the
+    // range.
     progress.is_cut = progress.scanned >= request.limit;
     Ok(if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-/// Processes an item with a filter or a projection, or one that must be fetched.
+/// Processes an item that must be filtered, projected or fetched.
 fn take_part(
     view: &dyn View,
     request: &PageRequest<'_>,

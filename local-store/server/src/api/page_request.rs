@@ -17,8 +17,8 @@ pub(crate) struct PageRequest<'r> {
     /// attributes.
     pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
-    /// The ranges that are read after it, as far as the page reaches. For the traffic of partitions they
-    /// count as the first one.
+    /// The ranges that are read after `range`, until the page is full. The traffic of partitions counts them
+    /// as the first range.
     pub(crate) further: Vec<ItemRange>,
     pub(crate) start_after: Option<IndexKey>,
     pub(crate) forward: bool,
@@ -32,8 +32,8 @@ pub(crate) struct PageRequest<'r> {
 }
 
 impl PageRequest<'_> {
-    /// Returns true for a partition key of a table without sort key: there is at most one item, so there
-    /// is no next page.
+    /// Returns whether the page can have one item at most: a partition key of a table without sort key. It
+    /// has no next page.
     pub(super) fn reads_one_item(&self) -> bool {
         let is_collection = matches!(self.range, ItemRange::Collection { .. });
         is_collection && self.further.is_empty() && !self.source.can_continue_query()

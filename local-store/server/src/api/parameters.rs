@@ -1,7 +1,7 @@
 //! The parameters of a request, read from its JSON with their required types.
 //!
-//! A wrong type is a `SerializationException` at once. Values are not checked here: an invalid value of
-//! the right shape is kept as a refusal until the operation checks it.
+//! A wrong type is a `SerializationException` at once. An invalid attribute value of the right JSON type is
+//! kept as an error, and the operation reports it in its own order of checks.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -99,7 +99,7 @@ impl<'j> Parameters<'j> {
         self.get(name).map(elements).transpose()
     }
 
-    /// Reads a list of structures, which the service's texts call `kind`.
+    /// Reads a list of structures. `kind` is their name in the service's texts.
     pub(crate) fn structures(self, name: &str, kind: &str) -> Result<Option<Vec<Self>>, ApiError> {
         let Some(members) = self.list(name)? else {
             return Ok(None);
@@ -107,18 +107,18 @@ impl<'j> Parameters<'j> {
         members.iter().map(|json| member(json, kind)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Reads a structure that the service names like the parameter.
+    /// Reads a structure whose name in the service's texts is the name of the parameter.
     pub(crate) fn structure(self, name: &str) -> Result<Option<Self>, ApiError> {
         self.structure_of(name, name)
     }
 
-    /// Reads a structure, which the service's texts call `kind`.
+    /// Reads a structure. `kind` is its name in the service's texts.
     pub(crate) fn structure_of(self, name: &str, kind: &str) -> Result<Option<Self>, ApiError> {
         let array = || format!("class {}", Class(kind));
         self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
     }
 
-    /// Reads a map, whose values have this Java type in the service's texts.
+    /// Reads a map. `values` is the Java type of its values in the service's texts.
     pub(crate) fn map_of(self, name: &str, values: impl Display) -> Result<Option<Self>, ApiError> {
         let array = || format!("java.util.Map<java.lang.String, {values}>");
         self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
@@ -213,12 +213,12 @@ impl<'j> Parameters<'j> {
     }
 }
 
-/// The error for a scalar parameter in place of a structure, a map or a list.
+/// The error for a parameter that is a scalar instead of a structure, a map or a list.
 const NOT_A_FIELD: &str = "Unexpected field type";
-/// The error for a scalar in a list or a map in place of a structure.
+/// The error for an element of a list or map that is a scalar instead of a structure.
 const NOT_A_MEMBER: &str = "Unexpected value type in payload";
 
-/// A structure of the API as the service's texts name it: by its Java class.
+/// The name of an API structure in the service's texts: its Java class.
 pub(crate) struct Class<'k>(pub(crate) &'k str);
 
 impl Display for Class<'_> {
@@ -238,7 +238,7 @@ pub(crate) fn elements<'j>(json: &'j Json<'j>) -> Result<&'j [Json<'j>], ApiErro
     }
 }
 
-/// Reads a structure that is a member of a list or a map. The service's texts call it `kind`.
+/// Reads a structure that is an element of a list or a map. `kind` is its name in the service's texts.
 pub(crate) fn member<'j>(json: &'j Json<'j>, kind: &str) -> Result<Parameters<'j>, ApiError> {
     object(json, || format!("class {}", Class(kind)), NOT_A_MEMBER)
 }

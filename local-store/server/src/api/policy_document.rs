@@ -1,7 +1,7 @@
-//! Resource policies as documents: which of them are refused, and the form in which the service returns
+//! Resource policies as documents: checks them, and brings them into the form in which the service returns
 //! and compares them.
 //!
-//! Nothing enforces a policy. Of its meaning only a grant to everyone is checked.
+//! The store does not enforce policies. The only check of a policy's meaning finds a grant to everyone.
 
 use std::collections::BTreeSet;
 
@@ -32,8 +32,8 @@ const OF_STATEMENT: [&str; 9] = [
 /// The members of an object.
 type Members<'m, 'j> = Vec<(&'m str, &'m Json<'j>)>;
 
-/// Refuses an invalid policy, and returns the form in which policies are compared. A policy without
-/// `Version` differs from a policy with the default version.
+/// Refuses an invalid policy, and returns the form in which policies are compared. `Version` is not filled
+/// in, so a policy without it differs from a policy with the default version.
 pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     if text.len() > POLICY_BYTES_MAX {
         return Err(ApiError::invalid_parameter(format!(
@@ -67,7 +67,7 @@ fn invalid<T>(reason: &str) -> Result<T, ApiError> {
     Err(ApiError::invalid_parameter(format!("Invalid policy document: {reason}")))
 }
 
-/// Returns the statements. A single statement need not be in a list.
+/// Returns the statements. A single statement may be outside a list.
 fn statements<'p, 'j>(policy: &'p Json<'j>) -> Option<&'p [Json<'j>]> {
     match policy.get("Statement")? {
         Json::Array(statements) => Some(statements),
@@ -107,7 +107,7 @@ fn check(text: &str, policy: &Json<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns line and column after the first principal that is a bare text other than `*`. Both count from
+/// Returns the line and the column after the first principal that is a text other than `*`. Both count from
 /// one.
 fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     let end = ["\"Principal\"", "\"NotPrincipal\""]
@@ -124,7 +124,7 @@ fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     Some((before.matches('\n').count() + 1, line.chars().count() + 1))
 }
 
-/// Returns whether a statement allows something to everyone unconditionally.
+/// Returns whether a statement grants something to everyone without a condition.
 fn is_unbounded(statement: &Json<'_>) -> bool {
     let allows = statement
         .get("Effect")
@@ -143,7 +143,7 @@ fn is_unbounded(statement: &Json<'_>) -> bool {
     allows && names_everybody && statement.get("Condition").is_none()
 }
 
-/// Returns a policy without spaces, with its members in order and in their short forms.
+/// Returns a policy without spaces, with its members in the service's order and in their short forms.
 fn written(policy: &Json<'_>, with_version: bool) -> String {
     let mut out = String::from("{");
     if with_version && policy.get("Version").is_none() {
@@ -169,7 +169,7 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
     out
 }
 
-/// Returns the members of an object: the known ones in their order, then the others.
+/// Returns the members of an object: first the known ones in the given order, then the others.
 fn in_order<'m, 'j>(object: &'m Json<'j>, order: &[&str]) -> Members<'m, 'j> {
     let mut members: Members<'m, 'j> =
         object.as_object().into_iter().flatten().map(|(name, value)| (&**name, value)).collect();
@@ -212,7 +212,7 @@ fn write_principals(out: &mut String, principals: &Json<'_>) {
             write_short(out, value);
             continue;
         };
-        // An account is written as its root user, and without duplicates.
+        // An account is written as the ARN of its root user. Duplicates are removed.
         let mut named: Vec<String> = Vec::new();
         for text in texts {
             let is_account = text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -276,7 +276,7 @@ fn write(out: &mut String, value: &Json<'_>) {
             }
             out.push('}');
         }
-        // Policies contain no items: only requests with items are parsed as such.
+        // A policy contains no items, because the parser makes items only in requests that have them.
         Json::Item(_) => out.push_str("{}"),
     }
 }
@@ -285,7 +285,7 @@ fn write(out: &mut String, value: &Json<'_>) {
 mod tests {
     use super::*;
 
-    /// Goal: a returned policy is the same policy when it is sent.
+    /// Goal: the store returns a returned policy unchanged when a client sends it again.
     #[test]
     fn the_returned_form_is_stable() {
         for (sent, given_back) in [

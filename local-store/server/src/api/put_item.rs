@@ -22,7 +22,7 @@ use crate::store::Store;
 /// The error for an item that is too large.
 const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
-/// The contents of a request, as far as they can be checked without its table.
+/// The contents of a request, after the checks that need no table.
 struct Asked {
     item: EncodedItem,
     condition: Option<Condition>,

@@ -94,7 +94,7 @@ pub(super) async fn query(store: &Store, parameters: Parameters<'_>) -> Result<S
     answer_page(store, &*store.view(), &request).await
 }
 
-/// Checks that the expressions do not use key attributes where they must not.
+/// Checks that no expression uses a key attribute where this is not allowed.
 fn check_paths(
     projection: Option<&Projection>,
     filter: Option<&Condition>,
@@ -104,7 +104,7 @@ fn check_paths(
     check_filter_leaves_keys(filter, source)
 }
 
-/// Returns the selected range, and the place after which to begin.
+/// Returns the selected range, and the place after which the page begins.
 fn range_from(
     start_key: Option<&Item>,
     source: Source<'_>,
@@ -125,8 +125,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the place of a starting key. As public recordings show, the service checks the partition key
-/// of the starting key and of the conditions first.
+/// Returns the place of a starting key. Public recordings of the service show that it first checks the
+/// partition keys of the starting key and of the conditions.
 fn place_of(
     key: &Item,
     source: Source<'_>,
@@ -140,8 +140,8 @@ fn place_of(
     source.start_key(key).map_err(|_| invalid())
 }
 
-/// Checks that a page can begin after this place: the Query itself must be able to reach it. As public
-/// recordings of the service's answers show, the conditions are checked from left to right.
+/// Checks that a page can begin after this place: the place must be in the range of the Query. Public
+/// recordings of the service show that it checks the conditions from left to right.
 fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {

@@ -1,6 +1,6 @@
-//! `ResourceArn`: the table to which a request on tags or policies refers.
+//! `ResourceArn`: the table that a request on tags or policies names.
 //!
-//! Texts are those of the service. The operation decides what is done with the table.
+//! Texts are those of the service.
 
 use super::constraints::is_name;
 use super::error::ApiError;

@@ -1,5 +1,5 @@
-//! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: a table's policy is stored and
-//! returned. Nothing enforces it, because this store knows no principals.
+//! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: store and return a table's policy.
+//! The store does not enforce policies, because it has no users.
 //!
 //! Texts are those of the service. `policy_document` checks policies.
 
@@ -38,7 +38,7 @@ fn constrain_revision(constraints: &mut Constraints, revision: Option<&str>) {
     }
 }
 
-/// Refuses a change that expects another policy than the table's.
+/// Refuses a change if the table's policy is not the one that the request expects.
 fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError> {
     let name = &table.name;
     let found = table.options.policy.as_ref().map(|policy| policy.revision.to_string());
@@ -58,7 +58,8 @@ fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError>
     Err(ApiError::policy_not_found(&problem))
 }
 
-/// Returns the expectation for a revision. A revision that is not a number, or 0, was never assigned.
+/// Returns the expectation for a revision. The store never assigns the revision 0 or one that is not a
+/// number.
 fn expected(revision: Option<&str>) -> ExpectedPolicy {
     match revision {
         None => ExpectedPolicy::Any,
@@ -84,7 +85,7 @@ pub(super) async fn put_resource_policy(
     let table = find(store, arn)?;
     check_expected(&table, revision)?;
     if revision_of_same(&table, &text).is_some() {
-        // Another node may have acknowledged a change that this one does not know yet.
+        // Another node may have acknowledged a change that this node does not know yet.
         let table = find(&store.up_to_date().await?, arn)?;
         check_expected(&table, revision)?;
         if let Some(same) = revision_of_same(&table, &text) {
@@ -96,7 +97,7 @@ pub(super) async fn put_resource_policy(
     Ok(revision_of(table.options.policy.as_ref().map(|policy| policy.revision)))
 }
 
-/// Returns the revision of the table's policy if the policy is this one. Putting it again changes
+/// Returns the revision of the table's policy if its text is `text`. Putting the same policy again changes
 /// nothing.
 fn revision_of_same(table: &Table, text: &str) -> Option<u64> {
     let policy = table.options.policy.as_ref()?;

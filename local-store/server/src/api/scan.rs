@@ -46,7 +46,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
         &LEGACY,
         Wording::Older,
     )?;
-    // The legacy parameters are checked one after the other, before any expression.
+    // The service checks the legacy parameters one after the other, before any expression.
     let to_get = shared.to_get.projection()?;
     let is_joined = scan_filter.check_joined();
     let scan_filter = scan_filter.into_condition()?;
@@ -90,7 +90,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
     answer_page(store, &*store.view(), &request).await
 }
 
-/// Checks that both parameters are present, or none.
+/// Checks that both parameters are present, or neither.
 fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segment>, ApiError> {
     match (segment, total) {
         (None, None) => Ok(None),
@@ -104,22 +104,22 @@ fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segm
             "The Segment parameter is zero-based and must be less than parameter TotalSegments: Segment: {segment} is not less than TotalSegments: {total}"
         ))),
         (Some(segment), Some(total)) => {
-            // Both were checked to be in range before.
+            // Both numbers are in range, because the constraints were checked before.
             let number = |value: i64| u32::try_from(value).unwrap_or(0);
             Ok(Some((number(segment), number(total))))
         }
     }
 }
 
-/// Returns the key after which a page begins, which must be in this segment.
+/// Returns the key after which a page begins. The key must be in this segment.
 fn start_after(
     key: &Item,
     source: Source<'_>,
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<IndexKey, ApiError> {
-    // A starting key with other attributes than those of the keys is reported without the index's
-    // reason.
+    // If the starting key has other attributes than the keys of the table and the index, the service does not
+    // report a reason.
     if source.index.is_some() && !source.names_start_key(key) {
         return Err(ApiError::validation(STARTING_KEY_INVALID));
     }

@@ -1,8 +1,8 @@
 //! Shard iterators: the opaque text that `GetShardIterator` and `GetRecords` return.
 //!
 //! The text is `<stream ARN>|2|<hexadecimal bytes>`. The bytes are the postcard encoding of a
-//! [`ShardIterator`] and a MAC with the store's key that binds it to the ARN. So no client can make one,
-//! or use one for another stream, account or Region.
+//! [`ShardIterator`] and a MAC with the store's key. The MAC covers the ARN. A client cannot forge an
+//! iterator, or use it for another stream, account or Region.
 
 use std::fmt::Write as _;
 
@@ -15,9 +15,9 @@ use super::error::ApiError;
 use crate::mac::MAC_BYTES;
 use crate::token_key::TokenKey;
 
-/// The version of this layout.
+/// The version of this text format.
 const VERSION: &str = "2";
-/// The kind of the text in the MAC.
+/// The kind of text whose MAC an iterator contains, so that no MAC is valid for two kinds.
 const KIND: &str = "shard iterator";
 
 /// The position of an iterator in its shard.
@@ -36,7 +36,7 @@ pub(crate) enum Place {
 pub(crate) struct ShardIterator {
     pub(crate) shard_id: String,
     pub(crate) place: Place,
-    /// The time when it was issued. It is valid for 15 minutes.
+    /// The time when the iterator was issued. An iterator is valid for 15 minutes.
     pub(crate) issued_at: EpochMillis,
 }
 
@@ -54,7 +54,7 @@ impl ShardIterator {
         Ok(text)
     }
 
-    /// Parses a text that this store issued: the ARN of its stream, and the iterator.
+    /// Parses the text of an iterator of this store. Returns the ARN of the stream, and the iterator.
     pub(crate) fn from_text<'t>(
         text: &'t str,
         key: &TokenKey,

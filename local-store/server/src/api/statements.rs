@@ -52,7 +52,8 @@ impl<'j> StatementParameters<'j> {
         })
     }
 
-    /// Adds the failures of the statement at `at`, which is empty or ends with a point.
+    /// Adds the failures of the statement. `at` is its place in the request; it is empty or ends with a
+    /// point.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: fmt::Arguments<'_>) {
         constraints.one_of(
             format_args!("{at}returnValuesOnConditionCheckFailure"),
@@ -79,7 +80,7 @@ impl<'j> StatementParameters<'j> {
         self.return_on_failure == Some("ALL_OLD")
     }
 
-    /// Checks the parameters by themselves.
+    /// Checks each of the parameters' values.
     pub(crate) fn check_values(&self) -> Result<(), ApiError> {
         let mut values = self.values.iter().flatten();
         values.find_map(|value| value.as_ref().err()).map_or(Ok(()), |wrong| Err(wrong.older()))
@@ -89,8 +90,8 @@ impl<'j> StatementParameters<'j> {
         Self { values: self.values.clone(), ..*self }.parse_after(&mut None)
     }
 
-    /// Parses the statement. Reuses the earlier statement if the text is the same, and keeps this one
-    /// for the next.
+    /// Parses the statement. If the text is that of `earlier`, its parsed form is used again. Keeps the
+    /// parsed form for the next call.
     pub(crate) fn parse_after(
         self,
         earlier: &mut Option<StatementText<'j>>,
@@ -113,8 +114,8 @@ impl<'j> StatementParameters<'j> {
     }
 }
 
-/// Checks that the names in a `FROM` are valid names of tables and indexes. For an `INSERT` the service
-/// looks the table up at once.
+/// Checks that the names in `FROM` are valid names of tables and indexes. Not for an `INSERT`, whose table
+/// the service looks up at once.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -134,7 +135,7 @@ fn check_source(statement: &Statement) -> Result<(), ApiError> {
 
 /// The reason why a statement cannot be planned.
 pub(crate) enum PlanError {
-    /// The statement itself is wrong, so the request fails.
+    /// The statement is invalid, so the whole request fails.
     Statement(ApiError),
     /// The table does not exist, or the key has the wrong form. In a transaction this is a reason for
     /// its cancellation.
@@ -174,19 +175,19 @@ pub(crate) struct StatementWrite {
     pub(crate) asked: Asked,
 }
 
-/// The data about a write statement that its response needs.
+/// The data about a write statement that is needed for its response.
 pub(crate) struct Asked {
     pub(crate) table: Arc<Table>,
-    /// The name of the table, as the statement has it.
+    /// The name of the table, as the statement spells it.
     pub(crate) name: String,
     pub(crate) is_insert: bool,
     returning: Option<Returning>,
-    /// The update, if only changed attributes are returned.
+    /// The update; `None` unless the response contains only the changed attributes.
     update: Option<Update>,
 }
 
 impl StatementWrite {
-    /// Plans the write of a statement that is not a read.
+    /// Plans the write of a statement. The statement must not be a read.
     pub(crate) fn of(
         store: &Store,
         statement: Statement,
@@ -201,7 +202,7 @@ impl StatementWrite {
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
-                // An item that does not exist has no key, so the condition does not hold.
+                // A key condition never holds for an item that does not exist.
                 let condition = condition.into_condition();
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
@@ -311,7 +312,7 @@ fn key_names(schema: &KeySchema) -> impl Iterator<Item = &str> {
     schema.attributes().map(|attribute| attribute.name.as_str())
 }
 
-/// Returns the key that the conditions give. Each key attribute must have exactly one value.
+/// Returns the key that the conditions determine. There must be exactly one value for each key attribute.
 fn key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
     for name in key_names(schema) {
         let mut values = condition.equal_to(name);
@@ -325,7 +326,7 @@ fn key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError
     first_key_of(condition, schema)
 }
 
-/// Returns the key from the first condition on each key attribute, as for `EXISTS`.
+/// Returns the key from the first condition on each key attribute. `EXISTS` uses this rule.
 fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
     let mut key = Item::new();
     for name in key_names(schema) {
@@ -336,8 +337,8 @@ fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, Pla
     Ok(schema.key_of_parameter(&key)?)
 }
 
-/// Refuses values of keys that are larger than any key. Must be called before conditions are decomposed
-/// into reads: each of up to 1,000 reads has a copy of its values, and a parameter may have megabytes.
+/// Refuses key values that are larger than any key may be. Must be called before the conditions are split
+/// into reads: each of up to 1,000 reads copies its values, and a parameter may have megabytes.
 pub(crate) fn check_key_sizes(
     condition: &Where,
     partition: &str,
@@ -356,8 +357,8 @@ pub(crate) fn check_key_sizes(
     Ok(())
 }
 
-/// Returns the key for a `SELECT` of one item, which must have conditions on the key only. Otherwise it
-/// is refused with `otherwise`.
+/// Returns the key for a `SELECT` of one item, which may have conditions only on the key. For another
+/// `SELECT` returns the error `otherwise`.
 pub(crate) fn only_key_of(
     condition: &Where,
     schema: &KeySchema,
@@ -371,7 +372,7 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // An invalid read is reported before the error that it is not of one item.
+    // An invalid read is reported before the error that it reads more than one item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();

@@ -1,6 +1,4 @@
 //! Look-up of the stream and the shard that a request names.
-//!
-//! The operations read them.
 
 use std::sync::Arc;
 
@@ -63,14 +61,14 @@ impl StreamName {
         }
     }
 
-    /// Returns whether a stream comes after this one in `ListStreams`.
+    /// Returns whether this stream is before the given one in `ListStreams`.
     pub(crate) fn is_before(&self, table: &Table, stream: &Stream) -> bool {
         let own = (self.table.as_str(), self.label.as_str());
         (table.name.as_str(), stream.label.as_str()) > own
     }
 }
 
-/// A stream with its table.
+/// A stream and its table.
 pub(crate) struct FoundStream {
     pub(crate) table: Arc<Table>,
     label: String,

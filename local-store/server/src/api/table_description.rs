@@ -1,6 +1,6 @@
 //! `TableDescription`: the service's description of a table.
 //!
-//! Counts and sizes are exact here; the service updates its own every six hours.
+//! Counts and sizes are exact; the service updates its values only every six hours.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,12 @@ pub(crate) const UPDATING: &str = "UPDATING";
 /// The status after `DeleteTable`.
 pub(crate) const DELETING: &str = "DELETING";
 
-/// The warm throughput in a response.
+/// The warm throughput that a response contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WarmThroughput {
-    /// That of the table and of every index, as in `DescribeTable`.
+    /// The values of the table and of every index, as in `DescribeTable`.
     All,
-    /// That which this or an earlier request asked for; without that of the table itself if `table` is
-    /// false.
+    /// The values that this request or an earlier one set; without the table's own value if `table` is false.
     Requested { table: bool },
 }
 
@@ -44,7 +43,7 @@ pub(crate) enum WarmThroughput {
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
     pub(crate) warm: WarmThroughput,
-    /// The key before a change of the encryption; `None` inside for the default key.
+    /// The key before a change of the encryption. The inner `None` means the default key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
     /// Whether the limits of on-demand reads and writes have just been removed.
     pub(crate) ended_limits: (bool, bool),
@@ -67,7 +66,7 @@ pub(crate) fn description_member(
 ) -> Result<(), ApiError> {
     begin_member(out, name);
     out.push('{');
-    // The service describes no shape of a table that is being deleted.
+    // The description of a table that is being deleted has no keys and attributes, as on the service.
     let has_shape = status.text != DELETING;
     if has_shape {
         attribute_definitions_member(out, table);
@@ -188,7 +187,8 @@ fn throughput_member(out: &mut String, (read_units, write_units): (u64, u64)) {
     out.push('}');
 }
 
-/// Appends the on-demand limits. Only the response to the request that removes a limit shows it, as -1.
+/// Appends the on-demand limits. A removed limit is shown as -1, but only in the response to the request that
+/// removed it.
 fn on_demand_member(out: &mut String, limit: OnDemandLimit, (ends_read, ends_write): (bool, bool)) {
     let limits = [
         ("MaxReadRequestUnits", limit.read, ends_read),
@@ -266,7 +266,7 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     if let Some(time) = options.on_demand_at {
         let mode =
             if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
-        // Since the middle of 2026 the service has two members for it.
+        // Since the middle of 2026 the service shows the billing mode in two members.
         for (summary, member) in [
             ("BillingModeSummary", "BillingMode"),
             ("TableThroughputModeSummary", "TableThroughputMode"),
@@ -295,7 +295,7 @@ fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     }
 }
 
-/// Appends the encryption. A change is shown with the previous key, as if it were in progress.
+/// Appends the encryption. A change is shown with the previous key, as if the change were still in progress.
 fn encryption_member(out: &mut String, table: &Table, status: &Status<'_>) {
     let (text, key) = match status.encrypted_before {
         Some(before) => ("UPDATING", before),

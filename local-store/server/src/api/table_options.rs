@@ -13,14 +13,14 @@ use super::policy_document;
 use super::tags::{self, TagParameters};
 use crate::store::Store;
 
-/// The key that the service creates for an account: a placeholder in the form that clients expect.
+/// The key that the service creates for an account. Its ARN is a placeholder in the form that clients expect.
 const MANAGED_KEY: &str = "00000000-0000-4000-8000-000000000000";
 
 /// A pair of read and write units, as it was sent.
 type UnitParameters = (Option<i64>, Option<i64>);
 
-/// `OnDemandThroughput` and `WarmThroughput` of a table or an index, as they were sent. An empty
-/// structure counts as absent, except in the update of an index.
+/// `OnDemandThroughput` and `WarmThroughput` of a table or an index, as they were sent. An empty structure
+/// counts as absent, except in an update of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThroughputOptions {
     on_demand: Option<UnitParameters>,
@@ -78,7 +78,7 @@ impl ThroughputOptions {
         })
     }
 
-    /// Returns whether the request removes the limits of reads and writes.
+    /// Returns whether the request removes the limit of reads, and the limit of writes.
     pub(crate) fn ended_limits(self) -> (bool, bool) {
         let (read, write) = self.on_demand.unwrap_or_default();
         (read == Some(-1), write == Some(-1))
@@ -97,7 +97,8 @@ impl ThroughputOptions {
         self.warm.is_some()
     }
 
-    /// Checks the options of a new table or index with this billing mode. `provisioned` are its units.
+    /// Checks the options of a new table or index with this billing mode. `provisioned` are its capacity
+    /// units.
     pub(crate) fn check_new(
         self,
         subject: Subject<'_>,
@@ -125,7 +126,7 @@ impl ThroughputOptions {
         Ok(changes)
     }
 
-    /// Checks the changes of a table or index that currently sustains `current`.
+    /// Checks the changes of a table or index whose warm throughput is currently `current`.
     pub(crate) fn check_change(
         self,
         subject: Subject<'_>,
@@ -282,7 +283,7 @@ impl<'j> OptionParameters<'j> {
         Ok(changes)
     }
 
-    /// Checks the changes of a table that will have this billing mode.
+    /// Checks the changes of a table. `billing` is the billing mode after the update.
     pub(crate) fn check_change(
         &self,
         store: &Store,
@@ -291,7 +292,7 @@ impl<'j> OptionParameters<'j> {
     ) -> Result<Vec<OptionChange>, ApiError> {
         let current = table.options.warm_of_table(billing);
         let mut changes = self.throughput.check_change(Subject::Table, billing, current)?;
-        // A table that never had a class has the standard one, and its description still shows none.
+        // A table whose class was never set has the standard class, but its description contains no class.
         let is_said = table.options.infrequent_access.is_some();
         let class = self.check_class()?;
         changes.extend(class.filter(|class| is_said || *class != OptionChange::Class(false)));
@@ -318,7 +319,7 @@ impl<'j> OptionParameters<'j> {
 impl Encryption<'_> {
     /// Returns the ARN of the requested key; `None` for a key that the service owns.
     fn check(&self, store: &Store) -> Result<Option<String>, ApiError> {
-        // A type without `Enabled` counts as enabled.
+        // Encryption with a type but without `Enabled` counts as enabled.
         let is_enabled = self.is_enabled.unwrap_or(self.sse_type.is_some());
         let problem = match (is_enabled, self.sse_type, self.key) {
             (false, None, None) => return Ok(None),
@@ -331,8 +332,8 @@ impl Encryption<'_> {
         Err(ApiError::invalid_parameter(problem))
     }
 
-    /// Refuses a change from a key to itself. A key that is not given by its ARN always counts as a
-    /// change, because the service encrypts again.
+    /// Refuses a change to the current key. A key that is given by id or alias always counts as a change,
+    /// because the service encrypts again.
     fn check_change(&self, key: Option<&str>, before: Option<&str>) -> Result<(), ApiError> {
         match (key, before) {
             (None, None) => {

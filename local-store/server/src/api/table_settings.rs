@@ -1,5 +1,5 @@
-//! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and
-//! deletion protection; and the parameters that this store ignores or refuses.
+//! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and deletion
+//! protection. It also refuses the parameters that this store does not support.
 //!
 //! The two operations decide what the settings mean for an existing table.
 
@@ -17,7 +17,7 @@ use super::parameters::Parameters;
 /// arithmetic.
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
-/// The parameters that this store does not support; a request with one is an error.
+/// The parameters that this store does not support. A request with one of them is an error.
 const UNSUPPORTED: [(&str, &str); 10] = [
     ("ReplicaUpdates", "leave it out"),
     ("MultiRegionConsistency", "leave it out"),
@@ -107,7 +107,7 @@ impl<'j> TableSettings<'j> {
         self.stream.is_some()
     }
 
-    /// Returns the provisioned throughput, if present. Each value is at least 1 and within bounds.
+    /// Returns the provisioned throughput, if present. Each value is at least 1 and at most the maximum.
     pub(crate) fn provisioned(&self) -> Result<Option<Billing>, ApiError> {
         let Some(Throughput { read_units: Some(read), write_units: Some(write) }) = self.throughput
         else {
@@ -140,8 +140,8 @@ impl<'j> TableSettings<'j> {
     }
 }
 
-/// Checks that the read and write capacity units of a table or an index, each at least 1, are within
-/// bounds.
+/// Checks that the read and write capacity units of a table or an index are not too large. Both are at least
+/// 1.
 pub(crate) fn check_units(
     (read, write): (i64, i64),
     index: Option<&str>,
@@ -184,16 +184,16 @@ pub(crate) fn throughput_missing() -> ApiError {
 /// The latest label that this process assigned, in milliseconds.
 static LATEST_LABEL_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. Two
-/// streams of one process never have the same label, even if the store's clock stands still, because
-/// consumers store their checkpoints under the label. If another process has assigned a later label, the
-/// partition machine appends a digit.
+/// Returns the label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. Consumers
+/// store their checkpoints under the label, so two streams of one process never have the same label, even if
+/// the store's clock is frozen. If another process has assigned a later label, the partition machine appends
+/// a digit.
 pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
     label_text(next_label_ms(&LATEST_LABEL_MS, now))
         .ok_or_else(|| ApiError::defect("the store's clock is beyond the year 9999"))
 }
 
-/// Returns the current time, or a millisecond after the latest label.
+/// Returns the current time, but at least the millisecond after the latest label.
 fn next_label_ms(latest: &AtomicU64, now: EpochMillis) -> u64 {
     let next = |latest: u64| now.0.max(latest.saturating_add(1));
     let before = latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| Some(next(ms)));

@@ -39,7 +39,7 @@ pub(crate) fn read_tags(parameters: Parameters<'_>) -> Result<Option<TagParamete
         .map(Some)
 }
 
-/// Checks tags that are to be added to a resource with these tags.
+/// Checks `given` as additions to a resource that already has the other tags.
 pub(crate) fn check_tags(
     given: &TagParameters<'_>,
     present: Option<&BTreeMap<String, String>>,
@@ -179,7 +179,8 @@ pub(super) fn list_tags_of_resource(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let arn = parameters.string("ResourceArn")?;
-    // All tags of a resource fit one response. As on the service, an unknown token is ignored.
+    // All tags of a resource fit into one response, so no token is ever valid. An unknown token is ignored,
+    // as on the service.
     parameters.string("NextToken")?;
     let mut constraints = Constraints::new();
     constraints.required("resourceArn", arn.is_some());

@@ -1,7 +1,7 @@
 //! `TransactGetItems`: up to 100 items at one point in time.
 //!
-//! In a ring of one arc, one view answers the whole request, and a view never shows half of a
-//! transaction. Over several arcs, a running transaction may conflict: see `store::transactions`.
+//! With one arc, all reads use one view, which never shows half of a transaction. With several arcs, a
+//! running transaction can conflict with the request: see `store::transactions`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub(super) async fn transact_get_items(
     Ok(out)
 }
 
-/// Begins the response with the items, and counts their cost.
+/// Begins the response: writes the items and counts the consumed capacity.
 fn write_responses<'j>(
     store: &Store,
     reads: &[Read<'j>],
@@ -110,7 +110,7 @@ fn write_responses<'j>(
             Some(projection) => projection.apply(&item),
             None => item,
         });
-        // Unlike in GetItem, an item without any of the attributes has no `Item`.
+        // Unlike in `GetItem`, the response has no `Item` if the item has none of the requested attributes.
         if let Some(item) = shown.filter(|item| !item.is_empty()) {
             item_member(&mut out, "Item", &item);
         }
@@ -119,8 +119,8 @@ fn write_responses<'j>(
     out
 }
 
-/// Admits the reads of a transaction, which cost twice as much as outside. One that exceeds the
-/// throughput of its table cancels all.
+/// Admits the reads of a transaction, which cost twice as much as outside. If one read exceeds the throughput
+/// of its table, the whole transaction is cancelled.
 pub(crate) fn admit_together(
     store: &Store,
     wanted: &[Wanted<'_>],
@@ -155,7 +155,7 @@ fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError
     for get in gets {
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
-        // Names without an expression are ignored here; GetItem refuses them.
+        // Unlike `GetItem`, the service accepts `ExpressionAttributeNames` without an expression here.
         if projection.is_some() {
             placeholders.check_all_used()?;
         }

@@ -1,8 +1,8 @@
 //! `TransactWriteItems`: up to 100 operations on different items, atomically.
 //!
-//! The whole transaction is one command in the log and is decided when it is applied. Errors that need
-//! no table are found here and refuse the request. An error in a key cancels the transaction with a
-//! reason for each operation, as a failed condition does.
+//! The whole transaction is one command in the log. Applying the command decides whether the transaction
+//! succeeds. An error that needs no table fails the request with a `ValidationException`. An error in a key
+//! cancels the transaction with a reason for each operation, as a failed condition does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ struct Operation<'j> {
 /// A transaction that can be submitted.
 struct Plan<'j> {
     writes: Vec<Write>,
-    /// The table of each operation, by the name that was sent.
+    /// The table of each operation, and the table's name as it was sent.
     tables: Vec<(&'j str, Arc<Table>)>,
 }
 
@@ -150,7 +150,7 @@ pub(super) async fn transact_write_items(
     Ok(out)
 }
 
-/// Checks that the operations contain at most 4 MB together.
+/// Checks that the operations together have at most 4 MB.
 pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
     if payload_bytes(writes).map_err(|reason| ApiError::defect(&reason))? > TRANSACTION_BYTES_MAX {
         return Err(ApiError::validation(TRANSACTION_TOO_LARGE));
@@ -158,9 +158,9 @@ pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the size of operations in bytes: the items of puts, the values of updates and conditions. The
-/// items that they find do not count. Source: Scylla's tests of DynamoDB, which delete 5 MB in one
-/// transaction there.
+/// Returns the size of operations in bytes: the items of puts, and the values of updates and conditions. The
+/// existing items do not count. Source: Scylla's tests of DynamoDB, which delete 5 MB in one transaction
+/// there.
 fn payload_bytes(writes: &[Write]) -> Result<usize, String> {
     let mut bytes = 0;
     for write in writes {
@@ -178,8 +178,8 @@ fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
     postcard::experimental::serialized_size(expression).map_err(|error| error.to_string())
 }
 
-/// Admits the operations. One that exceeds the throughput of its table cancels the transaction, unless
-/// the transaction was executed before: then nothing is written, and the client gets the earlier result.
+/// Admits the operations. If one exceeds the throughput of its table, the transaction is cancelled.
+/// Exception: a transaction that was executed before writes nothing, so the client gets the earlier result.
 pub(crate) async fn admit<'w>(
     store: &Store,
     token: Option<&str>,
@@ -196,8 +196,8 @@ pub(crate) async fn admit<'w>(
     }
 }
 
-/// Checks that the list has 1 to 100 operations. `kind` is the service's name of one of them in its
-/// error texts.
+/// Checks that the list has 1 to 100 operations. `kind` is the service's name of an operation in its error
+/// texts.
 pub(crate) fn constrain_operations(
     constraints: &mut Constraints,
     count: Option<usize>,
@@ -214,7 +214,7 @@ pub(crate) fn constrain_operations(
     }
 }
 
-/// Checks the name of the table of the operation at `at`.
+/// Checks the table name of one operation. `at` is the place of the operation in the request.
 pub(crate) fn constrain_table_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
     let at = format!("{at}.tableName");
     match name {
@@ -284,8 +284,8 @@ fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>,
     }
 }
 
-/// Checks everything that needs no table. Placeholders without an expression are ignored here; the
-/// operations on single items refuse them.
+/// Checks everything that needs no table. Placeholders without an expression are ignored; the single-item
+/// operations refuse them.
 fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
         return Err(ApiError::defect("an operation passed its constraints"));
@@ -300,14 +300,14 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     };
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
-    // A key is checked after the expressions of its operation, an item before them.
+    // The service checks a key after the expressions of its operation, but an item before them.
     let subject = subject.map_err(|wrong| wrong.older())?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }
 
-/// Checks tables first, then all keys: an invalid key is the reason of its operation. Then no item may
-/// occur twice.
+/// Checks tables first, then keys, then that no item occurs twice. An invalid key becomes the reason of its
+/// operation.
 fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, ApiError> {
     let mut plan = Plan { writes: Vec::new(), tables: Vec::new() };
     for operation in &operations {
@@ -318,7 +318,7 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
         match key_of(&operation, table) {
             Ok(key) => plan.writes.push(write(operation, table, key)),
             Err(KeyProblem::Empty(text)) => return Err(ApiError::validation(text)),
-            // The operations after it are not checked.
+            // The operations after the invalid one are not checked, so they get no reason.
             Err(KeyProblem::Wrong(text)) => {
                 let mut reasons = vec![Reason::NONE; plan.writes.len()];
                 reasons.push(Reason::invalid(text));
@@ -337,9 +337,9 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
 
 /// The reason why an operation has no valid key.
 pub(crate) enum KeyProblem {
-    /// An empty value refuses the request.
+    /// An empty value, which fails the request.
     Empty(String),
-    /// Any other error cancels the transaction.
+    /// Any other error, which cancels the transaction.
     Wrong(String),
 }
 
@@ -352,7 +352,7 @@ impl From<KeyError> for KeyProblem {
     }
 }
 
-/// Returns the key of an operation, or why it has none.
+/// Returns the key of an operation, or the reason why it has no valid key.
 fn key_of(operation: &Operation<'_>, table: &Table) -> Result<PrimaryKey, KeyProblem> {
     let schema = &table.key_schema;
     let key = match operation.kind {

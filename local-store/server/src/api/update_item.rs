@@ -18,7 +18,7 @@ use super::tables;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
 
-/// The contents of a request, as far as they can be checked without its table.
+/// The contents of a request, after the checks that need no table.
 struct Asked {
     key: Item,
     update: Update,
@@ -116,7 +116,8 @@ pub(crate) fn read_expressions(
     Ok((update, condition))
 }
 
-/// Checks that an update does not change the key, or a part of an index's key attribute.
+/// Checks that an update does not change the key, and does not change only a part of an index's key
+/// attribute.
 pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), ApiError> {
     if let Some(path) = update.touched().find(|path| table.key_schema.contains(path.root())) {
         return Err(ApiError::invalid_parameter(format!(
@@ -132,8 +133,8 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
     }
 }
 
-/// Checks the charge of the expression, which has the limit of an item, whatever the item. The service
-/// checks it before the condition.
+/// Checks the charge of the expression. Its limit is the maximum size of an item, and the stored item does
+/// not count. The service checks the charge before the condition.
 fn check_charge(update: &Update) -> Result<(), ApiError> {
     if update.charge() > ITEM_BYTES_MAX {
         return Err(ApiError::validation(UpdateError::TooLarge.to_string()));
@@ -141,7 +142,7 @@ fn check_charge(update: &Update) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Appends the attributes that `ReturnValues` requests; nothing if there are none.
+/// Appends the attributes that `ReturnValues` requests, if there are any.
 fn write_attributes(out: &mut String, returned: &str, update: &Update, written: &Written) {
     let (image, only_updated) = match returned {
         "ALL_OLD" => (&written.old, false),

@@ -1,8 +1,8 @@
 //! `UpdateTable`: billing mode, throughput, stream, deletion protection, options and global indexes of a
 //! table.
 //!
-//! The change is complete when the response is sent; a new index is then built step by step. As on the
-//! service, one request can change few things.
+//! The change is complete when the response is sent, except that the ticks build a new index step by step. As
+//! on the service, one request can combine only few changes.
 
 use jiff::Timestamp;
 use model::EpochMillis;
@@ -18,9 +18,9 @@ use super::table_settings::{TableSettings, check_supported, stream_label, throug
 use super::tables;
 use crate::store::Store;
 
-/// The number of throughput decreases on one UTC day without a minimum interval.
+/// The number of throughput decreases on one UTC day that need no interval between them.
 const FREE_DECREASES: u32 = 4;
-/// The minimum interval between further decreases in milliseconds.
+/// The minimum interval in milliseconds between the further decreases of a day.
 const DECREASE_WAIT_MS: u64 = 60 * 60 * 1000;
 
 /// The contents of a request, as they were sent.
@@ -105,7 +105,7 @@ impl Request<'_> {
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
             ));
         }
-        // Throughput out of bounds and empty parameters are reported first.
+        // The service reports throughput out of bounds and empty parameters first.
         self.settings.provisioned()?;
         self.indexes.check_warm()?;
         self.indexes.check_shape()?;
@@ -194,7 +194,7 @@ fn billing(
     }
 }
 
-/// Checks that throughput is decreased at most four times a UTC day, and then once an hour.
+/// Checks that throughput is decreased at most four times a UTC day, and after that at most once an hour.
 fn check_decrease(table: &Table, after: Billing, now: EpochMillis) -> Result<(), ApiError> {
     let (
         Billing::Provisioned { read_units: old_read, write_units: old_write },

@@ -7,7 +7,7 @@ use model::json::ValueFault;
 
 use super::error::ApiError;
 
-/// The set of texts of an operation.
+/// A set of error texts. Each operation uses one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wording {
     /// The current texts: `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query`.
@@ -26,10 +26,10 @@ impl Wording {
     }
 }
 
-/// A value or its error, which is reported when the operation checks the value.
+/// A value, or its error. The operation reports the error when it checks the value.
 pub(crate) type Checked<T> = Result<T, WrongValue>;
 
-/// A wrong value, and its place if that is reported.
+/// The error of a wrong value, and its placeholder.
 #[derive(Clone, Debug)]
 pub(crate) struct WrongValue {
     fault: ValueFault,
@@ -56,7 +56,7 @@ impl From<String> for WrongValue {
 }
 
 impl WrongValue {
-    /// Returns the error as that of a placeholder's value.
+    /// Adds the placeholder whose value is wrong.
     pub(crate) fn of_placeholder(self, name: &str) -> Self {
         Self { placeholder: Some(name.to_owned()), ..self }
     }
@@ -66,7 +66,7 @@ impl WrongValue {
         ApiError::validation(self.fault.current())
     }
 
-    /// Returns whether the error is reported without the place of the value.
+    /// Returns whether the error is reported without the placeholder of the value.
     pub(crate) fn stands_alone(&self) -> bool {
         self.fault.stands_alone()
     }

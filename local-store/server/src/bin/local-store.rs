@@ -6,15 +6,15 @@ use clap::Parser;
 use server::command_line::{Arguments, run};
 use tracing_subscriber::EnvFilter;
 
-/// The allocator. The store often allocates on one thread what another one frees. Compared with the
-/// system's allocator, this one saves a fifth of the CPU time of a write and costs some megabytes.
+/// The allocator. The store often allocates memory on one thread and frees it on another. Compared with the
+/// system's allocator, mimalloc saves a fifth of the CPU time of a write and costs some megabytes.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     locks::abort_when_poisoned();
-    // The consensus library logs every vote and message. The store itself logs what matters of it.
+    // The consensus library logs every vote and message. The store logs the important ones itself.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
     tracing_subscriber::fmt()

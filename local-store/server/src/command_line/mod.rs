@@ -1,6 +1,6 @@
 //! The command line of the binary `local-store`: flags, start and orderly shutdown.
 //!
-//! Errors of flags are reported here, in one line, with what to write instead.
+//! An error in a flag is reported in one line that says what to write instead.
 
 mod member;
 mod status;
@@ -97,7 +97,7 @@ enum Command {
     Status(status::Flags),
 }
 
-/// Returns who may use the store: everyone on this machine, or the owners of access keys.
+/// Returns the access rules: everyone on this machine, or the owners of access keys.
 fn access(arguments: &Arguments) -> Result<Access, String> {
     let keys = arguments.access_keys.as_deref().map(AccessKeys::read).transpose()?;
     if !arguments.host.is_loopback() && keys.is_none() {
@@ -161,7 +161,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Resolves on Ctrl-C or SIGTERM, and with `with_stdin` also when standard input ends.
+/// Resolves on Ctrl-C or SIGTERM. If `with_stdin` is true, it also resolves at the end of standard input.
 async fn end(with_stdin: bool) {
     tokio::select! {
         () = interrupted() => {}
@@ -200,8 +200,8 @@ fn restart_process(reason: &str) {
     end_process(&format!("this node is damaged, and its process cannot be restarted: {error}"));
 }
 
-/// Ends the process after the disk failed. Unacknowledged writes may or may not be on disk, which only a
-/// restart finds out.
+/// Ends the process after a disk failure. Only a restart can find out whether unacknowledged writes are on
+/// disk.
 pub fn end_process(reason: &str) {
     tracing::error!(reason, "the store stops; repair the disk, then restart the store");
     process::exit(1);

@@ -14,11 +14,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// The time-out of one response. A store with unreachable peers needs a fraction of a second.
+/// The time-out of one response. Even if its peers are unreachable, a store needs only a fraction of this
+/// time.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in milliseconds without a majority's response after which a leader counts as isolated. It
-/// has sent ten heartbeats by then.
+/// The time in milliseconds after which a leader without a majority's response counts as isolated. In this
+/// time it sends ten heartbeats.
 const SILENCE_MS: u64 = 1_000;
 
 /// The flags of the command.
@@ -242,14 +243,14 @@ fn render(status: &Value) -> String {
     text
 }
 
-/// Returns how much of its files a replica has verified with checksums, in the current pass or the last
-/// one.
+/// Returns the percentage of its files that a replica has verified with checksums, in the current pass or the
+/// last one.
 fn verified(replica: &Value) -> String {
     let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
     match (number("begun_ms"), number("passes")) {
         (Some(_), _) => {
             let (done, all) = (number("verified_bytes").unwrap_or(0), number("all_bytes"));
-            // Data that is written during a pass is not in the total.
+            // The total lacks the data that was written during the pass, so the quotient can exceed 100 %.
             let percent = done.saturating_mul(100) / all.unwrap_or(1).max(1);
             format!("{} %", percent.min(99))
         }

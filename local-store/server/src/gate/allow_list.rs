@@ -1,4 +1,4 @@
-//! The hosts and origins that the operator allows, in addition to this machine's own names.
+//! The hosts and origins that the operator allows in addition to this machine's own names.
 
 use http::uri::Authority;
 
@@ -29,7 +29,7 @@ impl AllowList {
     /// Creates a list from names such as `store.test` and origins such as `http://localhost:3000`.
     ///
     /// # Errors
-    /// The first value that is neither.
+    /// The first value that is not a valid host or origin.
     pub fn new(hosts: &[String], origins: &[String]) -> Result<Self, AllowListError> {
         let mut allowed = Self::default();
         for text in hosts {
@@ -51,7 +51,7 @@ impl AllowList {
         Ok(allowed)
     }
 
-    /// Returns whether the operator allows the host, which is in lower case.
+    /// Returns whether the operator allows the host. `host` is in lower case.
     pub(super) fn has_host(&self, host: &str) -> bool {
         self.hosts.iter().any(|named| named == host)
     }

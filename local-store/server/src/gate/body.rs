@@ -1,4 +1,5 @@
-//! Bodies of requests and responses that record in the connection's progress when they are complete.
+//! Wrappers of request and response bodies. When a body is complete, they update the progress of the
+//! connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::progress::Progress;
 
-/// The body of a request. Records when the last frame was read.
+/// The body of a request. Records the arrival of its last frame.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Incoming,
@@ -49,7 +50,7 @@ impl Body for RequestBody {
     }
 }
 
-/// The body of a response. The request is in progress until this is dropped.
+/// The body of a response. The request counts as in progress until this value is dropped.
 #[derive(Debug)]
 pub(super) struct ResponseBody<B> {
     body: B,

@@ -1,4 +1,4 @@
-//! Binds a port. Its errors say what to do if the port is in use.
+//! Binding of ports, with errors that say what to do if a port is in use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::access::AccessKeys;
 
-/// A bound address. Clients can connect already, and wait until it is served.
+/// A bound address. Clients can connect already; their requests wait until a listener serves the address.
 #[derive(Debug)]
 pub struct BoundListener {
     tcp: TcpListener,
@@ -28,7 +28,7 @@ pub enum BindError {
         /// The address.
         address: SocketAddr,
     },
-    /// Other machines could reach the address, and requests need not be signed.
+    /// Other machines could reach the address, although requests need not be signed.
     #[error(
         "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; write 127.0.0.1"
     )]

@@ -1,5 +1,5 @@
-//! One connection: its requests pass the guard. The connection closes when it is idle, when the client
-//! or the listener ends it, or when its place is needed.
+//! One connection, whose requests pass the guard. The connection closes when it is idle, when the client or
+//! the listener ends it, or when another connection needs its place.
 //!
 //! The protocol is HTTP/1.1 with keep-alive.
 
@@ -25,12 +25,12 @@ use super::progress::Progress;
 use super::write_timeout::TimedStream;
 use super::{Service, cors};
 
-/// The time that a request has to arrive completely when the place of its connection is needed. Nothing
-/// was executed yet, so its client can send it again. The time is longer than a client needs that is
-/// sending, and short for the client that waits.
+/// If another connection needs the place, an incomplete request has this time to arrive. Nothing of it was
+/// executed yet, so its client can send it again. The time is enough for a client that is sending, and short
+/// for the client that waits for the place.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A service behind its guard.
+/// A service and the guard that its requests must pass.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
     pub(crate) guard: Guard,
@@ -84,14 +84,14 @@ impl<S: Service> Guarded<S> {
 enum Leave {
     /// No request arrived within the idle timeout.
     Silence,
-    /// The listener ends, after the current request.
+    /// The listener shuts down. The current request still ends.
     Stopped,
     /// Another connection needs the place.
     Wanted,
 }
 
-/// Serves the requests of a connection to the address `own`, until the client or the listener ends it,
-/// or its place is needed. A response in progress is still sent.
+/// Serves the requests of a connection to the address `own`. Ends when the client or the listener ends the
+/// connection, or when another connection needs its place. A response in progress is still sent.
 pub(crate) async fn serve<S: Service>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     own: Option<IpAddr>,
@@ -104,7 +104,7 @@ pub(crate) async fn serve<S: Service>(
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(TimedStream::new(stream, Arc::clone(progress))), service);
     let mut connection = pin!(connection);
-    // The value that `wait_for` lends must not live into the next await.
+    // `wait_for` returns a borrowed value, which must not live across an await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let silence = async {
         match guarded.head_timeout {
@@ -119,7 +119,7 @@ pub(crate) async fn serve<S: Service>(
             () = silence => Leave::Silence,
         }
     };
-    // It is polled only after an event, and not for every request.
+    // `FuturesUnordered` polls the future only after one of its events, instead of for every request.
     let mut leave = pin!(FuturesUnordered::from_iter([leave]));
     let ended = tokio::select! {
         biased;

@@ -1,8 +1,8 @@
 //! The places for connections: one budget for all listeners of the process.
 //!
 //! If all places are taken, the least needed connection gives up its place; see
-//! [`Rank`](super::progress::Rank). So a client that opens connections and sends nothing cannot keep
-//! others out.
+//! [`Rank`](super::progress::Rank). A client that opens connections and sends nothing therefore cannot
+//! exclude other clients.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -15,11 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::progress::Progress;
 use platform::descriptors::Descriptors;
 
-/// The time to wait for a free place before one more connection is asked to leave. An idle connection
-/// leaves at once; one with an incomplete request may take a second.
+/// The time to wait for a free place before another connection is asked to leave. An idle connection leaves
+/// at once; a connection with an incomplete request may take a second.
 const NEXT_AFTER: Duration = Duration::from_millis(100);
 
-/// The places and the connections that have them.
+/// The places, and the connections that occupy them.
 #[derive(Debug)]
 pub struct Connections {
     places: Arc<Semaphore>,
@@ -56,7 +56,7 @@ impl Drop for Place {
 }
 
 impl Connections {
-    /// Returns the budget of this process, whose size follows from its limit of descriptors.
+    /// Returns the budget of this process. Its size depends on the limit of open file descriptors.
     #[must_use]
     pub fn of_process() -> Arc<Self> {
         static OF_PROCESS: OnceLock<Arc<Connections>> = OnceLock::new();
@@ -71,13 +71,13 @@ impl Connections {
         Arc::new(Self { places, open: Mutex::default() })
     }
 
-    /// Takes a place for a connection. While none is free, asks one connection after the other to leave.
-    /// Returns `None` only if the budget is closed, which never happens.
+    /// Takes a place for a connection. While no place is free, asks connections to leave, one after the
+    /// other. Returns `None` only if the budget is closed, which never happens.
     pub async fn place(self: &Arc<Self>) -> Option<Place> {
         let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
         let mut patience = Duration::ZERO;
         let permit = loop {
-            // The wait continues at its place in the queue.
+            // The timeout polls the same future again, so the wait keeps its position in the queue.
             match tokio::time::timeout(patience, permit.as_mut()).await {
                 Ok(permit) => break permit.ok()?,
                 Err(_) => self.make_room(),
@@ -93,8 +93,8 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
     }
 
-    /// Reserves up to `count` places for as long as the returned value lives, for connections with a
-    /// separate bound.
+    /// Reserves up to `count` places until the returned value is dropped, for connections that have their own
+    /// bound.
     #[must_use]
     pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = count.min(self.places.available_permits());
@@ -111,7 +111,7 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Each change is a single step.
+        // Each change is a single step, so the list is valid even after a panic.
         self.open.lock()
     }
 }

@@ -9,14 +9,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Uri};
 
-/// The time for which a browser may cache a permission, in seconds: a day.
+/// The time in seconds for which a browser may cache a permission: a day.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
-/// The headers that SDKs send, for a browser that does not name its headers.
+/// The headers that SDKs send. They are permitted to a browser that does not name its headers.
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, content-encoding, x-amz-target, x-amz-date, x-amz-content-sha256, x-amz-security-token, x-amz-user-agent, amz-sdk-invocation-id, amz-sdk-request",
 );
-/// The headers that SDKs read.
+/// The response headers that SDKs read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-amzn-requestid, x-amz-crc32, x-amz-request-id, etag, x-amzn-errortype, x-amz-function-error, x-amz-log-result, x-amz-executed-version",
 );

@@ -1,8 +1,8 @@
 //! The guard: accepts requests for this machine's names, except those of web pages with another origin.
 //!
-//! A browser sends some requests to any address without a preflight. It also lets a page that rebinds
-//! its own name (DNS rebinding) reach this machine under that name. The guard recognises the latter by
-//! `Host`, and the former by the headers that browsers add. SDKs and command lines add none of them.
+//! A browser sends some requests to any address without a preflight. The guard recognises these by the
+//! headers that browsers add; SDKs and command-line tools add none of them. A page can also let its own host
+//! name resolve to this machine (DNS rebinding). The guard recognises this by `Host`.
 //! Sources: WHATWG, "Fetch"; W3C, "Fetch Metadata Request Headers"; RFC 9112, section 3.2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,22 +31,22 @@ pub struct Guard {
 /// A request that passes the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// A request of a program.
+    /// A request of a program, not of a web page.
     Program,
     /// A request of a page whose origin is allowed.
     Page(HeaderValue),
-    /// The preflight of such a page.
+    /// The preflight request of a page whose origin is allowed.
     Preflight(HeaderValue),
 }
 
 impl Guard {
-    /// Returns the rules of a listener: this machine's own names, and those that are `allowed`.
+    /// Returns the rules of a listener: this machine's own names, and the names in `allowed`.
     #[must_use]
     pub fn new(allowed: AllowList) -> Self {
         Self { allowed }
     }
 
-    /// Checks the head of a request to the address `own` of this machine.
+    /// Checks the head of a request. `own` is the address of this machine to which it was sent.
     pub(super) fn check(&self, head: &Parts, own: Option<IpAddr>) -> Result<Admitted, Refusal> {
         self.check_host(head, own)?;
         let mut origins = head.headers.get_all(ORIGIN).iter();
@@ -63,7 +63,8 @@ impl Guard {
         if let Some(site) = head.headers.get(SITE)
             && !matches!(site.as_bytes(), b"none" | b"same-origin")
         {
-            // A picture or a link is loaded without `Origin`, and with the page's address in `Referer`.
+            // A browser requests a picture or a link without `Origin`, but with the page's address in
+            // `Referer`.
             let page = head.headers.get(REFERER).and_then(origin_of).filter(|_| is_reading);
             let allowed = page.and_then(|origin| self.allowed.origins().allowed(origin.as_bytes()));
             let refused = || Refusal::Site(quoted(site.as_bytes()));
@@ -95,7 +96,7 @@ impl Guard {
             Some(address) => {
                 address.is_loopback() || Some(address) == own.map(|own| own.to_canonical())
             }
-            // Browsers and resolvers treat these names as loopback whatever a name server returns.
+            // Browsers and resolvers always resolve these names to loopback addresses.
             // Source: RFC 6761, section 6.3.
             None => name == "localhost" || name.ends_with(".localhost"),
         };

@@ -1,4 +1,4 @@
-//! A listener: accepts connections within the budget of the process, and closes them in order.
+//! A listener: accepts connections within the budget of the process, and shuts them down in an orderly way.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::connection::{self, Guarded};
 use super::connections::{Connections, Place};
 use super::{AllowList, BoundListener, Guard, Service};
 
-/// The pause after a connection could not be accepted because the system has no descriptor left.
+/// The pause after the system had no file descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of a listener.
@@ -21,10 +21,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Settings {
     /// The hosts and origins that the operator allows.
     pub allowed: AllowList,
-    /// The time that a client has to send a request's head, including the idle time before it; `None`
-    /// for clients that are children of this process and may pause for as long as one invocation lasts.
+    /// The time that a client has to send a request's head, including the idle time before it. `None` is for
+    /// child processes, which may pause for as long as one invocation lasts.
     pub head_timeout: Option<Duration>,
-    /// The budget in which connections count.
+    /// The budget that limits the connections.
     pub connections: Arc<Connections>,
 }
 
@@ -61,8 +61,8 @@ impl Listener {
         self.address
     }
 
-    /// Stops accepting, lets running requests end for at most `grace`, then closes the remaining
-    /// connections. Returns false if any remained.
+    /// Stops accepting connections, and lets running requests end for at most `grace`. Then closes the
+    /// remaining connections. Returns false if any remained.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.stop.send_replace(true);
         // Dropping `self` closes the remaining connections.
@@ -86,7 +86,8 @@ async fn accept<S: Service>(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // A branch below would drop an accepted connection that waits for a place.
+        // If another branch of the `select!` finished first, it would drop an accepted connection that waits
+        // for a place.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -109,7 +110,7 @@ async fn accept<S: Service>(
 async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(TcpStream, Place)> {
     match tcp.accept().await {
         Ok((stream, _)) => {
-            // Responses are small and complete, so delaying them for more data only costs time.
+            // A response is sent complete, so waiting for more data would only delay it.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "a connection was closed before it began");
             }

@@ -1,12 +1,12 @@
 //! The gate of every HTTP listener of the product.
 //!
-//! A [`Listener`] serves a [`Service`] behind two checks, which no service can leave out:
+//! A [`Listener`] serves a [`Service`] behind two checks, which a service cannot bypass:
 //!
-//! - the [`guard`](Guard): a request's `Host` must be a name of this machine or one that the operator
-//!   allows, and a request of a web page is refused unless the operator allows its origin;
+//! - the [`guard`](Guard): a request's `Host` must be a name of this machine or one that the operator allows,
+//!   and a request of a web page is refused unless the operator allows its origin;
 //! - the [budget of connections](Connections), which all listeners of the process share.
 //!
-//! The gate knows neither the meaning nor the signer of a request.
+//! The gate does not interpret requests, and does not know who signed them.
 
 mod allow_list;
 mod body;
@@ -55,8 +55,8 @@ pub trait Service: Send + Sync + 'static {
     /// Returns the format of refusals for clients of this service.
     fn dialect(&self) -> Dialect;
 
-    /// Returns whether requests must be signed. If so, the service reports signed requests with
-    /// [`Progress::set_known`]. Otherwise every client that got a response counts as known.
+    /// Returns whether requests must be signed. If they must, the service calls [`Progress::set_known`] for
+    /// signed requests. If not, every client that got a response counts as known.
     fn has_keys(&self) -> bool {
         false
     }

@@ -1,5 +1,4 @@
-//! The progress of a connection's request, which determines the connection that gives up its place
-//! first.
+//! The progress of a connection's request. It determines which connection gives up its place first.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// The number of checks of a connection within the idle time-out, so that no timer has to be set for
-/// each request.
+/// The number of checks of a connection within the idle time-out. Periodic checks are cheaper than a timer
+/// for each request.
 const CHECKS: u32 = 4;
 
-/// The order in which connections give up their places, the lowest first. A response in progress is
-/// never lost.
+/// The order in which connections give up their places, the lowest first. A connection with a response in
+/// progress keeps its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// An idle connection of an unknown client.
@@ -35,7 +34,7 @@ pub struct Progress {
     is_writing: AtomicBool,
     is_known: AtomicBool,
     is_leaving: AtomicBool,
-    /// The number of requests that began, responses that were started, and parts of them that were sent.
+    /// The sum of requests that began, responses that were started, and parts of responses that were sent.
     steps: AtomicU64,
     /// The time of the last transfer, in milliseconds since the first connection of the process.
     active_ms: AtomicU64,
@@ -56,14 +55,14 @@ impl Progress {
         }
     }
 
-    /// Records that the client is known: its signature was verified, or it got a response from a service
-    /// without keys.
+    /// Records that the client is known: its signature was verified, or the service has no keys and answered
+    /// the client.
     pub fn set_known(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// Records whether the service waits for the client. `true` means that the request is complete, or
-    /// that the service itself pauses reading.
+    /// Records that the service no longer waits for the client: the request is complete, or the service
+    /// itself pauses reading. `false` means that it waits for the client.
     pub fn set_arrived(&self, is_arrived: bool) {
         self.is_arrived.store(is_arrived, Ordering::Relaxed);
     }
@@ -88,20 +87,21 @@ impl Progress {
         self.is_under_way.load(Ordering::Relaxed) || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Records that the client sent something. A part of a head is not a request yet, so this is not a
-    /// step.
+    /// Records that the client sent something. This is no step, because a part of a head is not a request
+    /// yet.
     pub(super) fn note_read(&self) {
         self.active_ms.store(now_ms(), Ordering::Relaxed);
     }
 
-    /// Records a step: a request began, a response is being made, or the client received a part of one.
+    /// Records a step: a request began, a response was started, or the client received a part of a response.
     pub(super) fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.note_read();
     }
 
-    /// Returns the rank of the connection, and the time since when it is inactive; `None` if it keeps
-    /// its place because its response is in progress, or if it leaves already.
+    /// Returns the rank of the connection, and the time since when it has been inactive. Returns `None` if a
+    /// response is in progress, because the connection then keeps its place, or if the connection is already
+    /// leaving.
     pub(super) fn rank(&self) -> Option<(Rank, u64)> {
         if self.is_leaving.load(Ordering::Relaxed) {
             return None;
@@ -123,12 +123,12 @@ impl Progress {
         self.wanted.notify_one();
     }
 
-    /// Waits until the place of the connection is needed.
+    /// Waits until another connection needs the place of this one.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Waits until no request has begun for `time` and none is in progress.
+    /// Waits until the connection was idle for `time`: no request began, and none was in progress.
     pub(super) async fn silence(&self, time: Duration) {
         let (mut quiet, mut seen) = (0, self.steps.load(Ordering::Relaxed));
         while quiet < CHECKS {

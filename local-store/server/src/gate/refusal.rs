@@ -1,11 +1,11 @@
-//! Why the gate refuses a request, with the flag that allows it.
+//! The reasons why the gate refuses a request, with the flag that would allow it.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use model::json;
 
-/// The maximum number of quoted characters of a client's text.
+/// The maximum number of characters that are quoted from a client's text.
 const QUOTED_CHARACTERS: usize = 80;
 
 /// The reason why the gate refuses a request.
@@ -63,7 +63,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
 }
 
 impl Refusal {
-    /// Returns the response, with status 403, after which the connection ends.
+    /// Returns the response, with status 403. The connection ends after it.
     pub(super) fn response<B: From<Bytes>>(&self, dialect: Dialect) -> Response<B> {
         let text = self.to_string();
         let (content_type, body) = match dialect {

@@ -1,7 +1,7 @@
-//! Tests of the gate: the requests that pass its guard, and the connection that gives up its place.
+//! Tests of the gate: which requests pass its guard, and which connection gives up its place.
 //!
-//! Goal: a request that a web page can send, or redirect here by DNS, is refused; requests of programs
-//! pass. Method: a table of requests with their verdicts in `testdata/gate`.
+//! Goal: a request that a web page can send, or redirect here by DNS, is refused; requests of programs pass.
+//! Method: a table of requests with their verdicts in `testdata/gate`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{AllowList, Connections, Guard};
 
 const CASES: &str = include_str!("../../testdata/gate/requests.txt");
 
-/// Returns the verdict on a request in the form of the cases.
+/// Returns the verdict on a request, in the format of the test cases.
 fn verdict(guard: &Guard, own: IpAddr, lines: &[&str]) -> String {
     let (method, target) = lines[0].split_once(' ').unwrap();
     let mut request = Request::builder().method(method).uri(target);
@@ -73,8 +73,8 @@ async fn the_least_needed_connection_leaves_first() {
         places.push(connections.place().await.unwrap());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The oldest one gets a response, the next one sends, the third is an idle known client, and the
-    // others are unknown clients.
+    // The first connection gets a response. The second sends a request. The third is an idle known client.
+    // The others are unknown clients.
     places[0].progress().set_under_way(true);
     places[0].progress().set_arrived(true);
     places[1].progress().set_under_way(true);
@@ -92,7 +92,7 @@ async fn the_least_needed_connection_leaves_first() {
     assert!(!asked(0).await, "a connection with a response in progress keeps its place");
 }
 
-/// Goal: no client waits because of an idle one, and none is closed while it gets a response.
+/// Goal: no client waits because of an idle client, and no connection is closed while it gets a response.
 #[tokio::test(start_paused = true)]
 async fn clients_wait_only_while_all_places_are_busy() {
     let connections = Connections::new(2);

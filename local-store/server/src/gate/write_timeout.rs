@@ -1,8 +1,8 @@
-//! The write time-out: closes the connection of a client that does not read a response for too long, and
-//! so releases its place and the memory of the response.
+//! The write time-out: closes the connection of a client that stops reading a response. This releases the
+//! connection's place and the memory of the response.
 //!
-//! It also records each write in the connection's progress, and writes small responses in one system
-//! call. Time-outs of requests are in `connection`.
+//! It also records each write in the connection's progress, and writes small responses in one system call.
+//! Time-outs of requests are in `connection`.
 
 use std::io;
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use tokio::time::{Sleep, sleep};
 
 use super::progress::Progress;
 
-/// The maximum time in which a client reads no part of a response. A response can have several megabytes
-/// and stays in memory until then.
+/// The maximum time in which a client reads no part of a response. The response, up to several megabytes,
+/// stays in memory for this time.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum size in bytes of a head and a body that are copied into one buffer. For two buffers the
-/// system call first inspects both, which costs more than the copy.
+/// The maximum size in bytes of a head and a body that are copied into one buffer. Up to this size, a system
+/// call with two buffers costs more than the copy.
 const ONE_PIECE_BYTES: usize = 2048;
 
 /// A stream whose writes time out after [`TAKE_TIMEOUT`].
@@ -45,7 +45,7 @@ impl<S> TimedStream<S> {
         }
     }
 
-    /// Returns the result of a write. A pending one fails once the time-out is over.
+    /// Returns the result of a write. A pending write fails after the time-out.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! The admin endpoint, off the API's paths: the store's clock, expiring what is due, deleting all
-//! tables, partitions and their splits, and how far each shard of a stream has got.
+//! The admin endpoint, outside the API's paths. It controls the store's clock, expires due items, deletes all
+//! tables, shows and splits partitions, and shows the state of each shard of a stream.
 //!
 //! | request | response |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
 //!
-//! An error has `what`, `where` and `instead`: what to send instead. Requests of web pages are refused,
-//! so that no page can move the clock of a store on the user's machine.
+//! An error has `what`, `where` and `instead`: what to send instead. Requests of web pages are refused, so
+//! that no page can move the clock of a store on the user's machine.
 
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -28,19 +28,19 @@ use crate::store::{Store, Swept};
 /// The prefix of all paths of the admin endpoint.
 pub(super) const PREFIX: &str = "/_weir/";
 
-/// The last millisecond of the year 9999, since 1970: texts of times have no room for later ones.
+/// The last millisecond of the year 9999, since 1970. The text format of times has four digits for the year.
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
     GET /_weir/status, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
-/// Returns the refusal of a body that could not be read.
+/// Returns the error for a body that could not be read.
 pub(super) fn refuse_body(status: StatusCode) -> Answer {
     refusal(status, "the body could not be read", "the request's body", CLOCK_CHANGES)
 }
 
-/// Answers the request for `path`, which follows [`PREFIX`].
+/// Answers the request for `path`, the text after [`PREFIX`].
 pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8]) -> Answer {
     if head.headers.contains_key(ORIGIN) {
         return refusal(
@@ -108,8 +108,8 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
         (name, _) => return refuse(&format!("unknown change, or a wrong value for it: `{name}`")),
     };
     let unreached = store.spread_clock().await;
-    // The other nodes must know the time first, because the leader may be one of them, and the log entry
-    // has the leader's time.
+    // The other nodes must get the time before the log entry, because another node may be the leader, and the
+    // entry has the leader's time.
     let kept = store.keep_time().await;
     if !unreached.is_empty() {
         return refusal(
@@ -153,8 +153,8 @@ async fn sweep(store: &Store) -> Answer {
     }
 }
 
-/// Deletes every table of the requester, also while an index of it is built: between two tests no
-/// table is worth the time that several requests take.
+/// Deletes every table of the requester, even if an index of it is being built. Tests call this between two
+/// test cases, so it must be one fast request.
 async fn delete_tables(store: &Store) -> Answer {
     let place = "DELETE /_weir/tables";
     let catalogue = store.catalogue();

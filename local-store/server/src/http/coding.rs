@@ -1,7 +1,7 @@
 //! Compressed bodies: gzip and deflate in requests and responses, with bounds.
 //!
-//! Source: RFC 9110, "Content Codings". Which of several codings the service prefers, and from which
-//! size on, follows the test suite of Scylla's Alternator.
+//! Source: RFC 9110, "Content Codings". The preferred coding and the minimum size follow the test suite of
+//! Scylla's Alternator.
 
 use std::io::{self, Read, Write};
 
@@ -31,13 +31,13 @@ pub(super) enum CodingError {
 pub(super) enum Coding {
     Identity,
     Gzip,
-    /// A zlib stream, as RFC 9110 has it.
+    /// A zlib stream, as RFC 9110 defines `deflate`.
     Deflate,
     Unknown,
 }
 
 impl Coding {
-    /// Returns the coding according to a request's headers.
+    /// Returns the coding that a request's headers name.
     pub(super) fn of_request(headers: &HeaderMap) -> Self {
         let mut codings = headers.get_all(CONTENT_ENCODING).iter();
         match (codings.next(), codings.next()) {
@@ -81,7 +81,7 @@ pub(super) enum Packing {
     Deflate,
 }
 
-/// All codings. The first one is used for `*`.
+/// All codings in order of preference. The first one is used for `*`.
 const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
 
 impl Packing {
@@ -116,15 +116,15 @@ pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u
     if body.len() < COMPRESSED_BYTES_MIN {
         return None;
     }
-    // Of several headers the service uses the first one.
+    // If there are several headers, the service uses the first one.
     let accepted = request.get(ACCEPT_ENCODING)?.to_str().ok()?;
     let packing = best_packing(accepted)?;
-    // Writing into memory does not fail; if it did, the body would be sent uncompressed.
+    // Writing into memory never fails. If it did, the body would be sent uncompressed.
     Some((packing, packing.pack(body).ok()?))
 }
 
-/// Returns the coding with the highest quality, the first one of equals. `*` stands for all that are not
-/// named, and comes after the named ones. `identity` is ignored.
+/// Returns the coding with the highest quality. Among equal codings, it is the first. `*` means all codings
+/// without a name in the list, and comes after the named ones. `identity` is ignored.
 fn best_packing(accepted: &str) -> Option<Packing> {
     let offers = || accepted.split(',').map(offer);
     let named =
@@ -145,8 +145,9 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. As the
-/// service does, it reads what follows the first `q=`: a space before the sign hides it, and `nq=` counts.
+/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. Like the
+/// service, it reads the number after the first `q=` in the text. A space before the equals sign hides it,
+/// and `nq=` counts as well.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
     let quality = parameters.split_once("q=").and_then(|(_, rest)| rest.split(';').next());

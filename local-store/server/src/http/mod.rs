@@ -21,19 +21,19 @@ use crate::access::AccessKeys;
 use crate::gate::{AllowList, BoundListener, Listener, Settings};
 use crate::store::Store;
 
-/// The minimum time that a client has to send a request's head, from the end of the previous response.
-/// So it is also the time after which an idle connection is closed.
+/// The minimum time that a client has to send a request's head, from the end of the previous response. An
+/// idle connection is closed after the same time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that running requests have to end after the shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The rules about who may send requests.
+/// The rules that decide who may send requests.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The access keys with one of which requests must be signed; with `None`, every request is
-    /// accepted, signed or not.
+    /// The access keys; each request must be signed with one of them. `None` accepts every request, signed or
+    /// not.
     pub keys: Option<AccessKeys>,
-    /// The names of the store, and the origins whose pages may use it.
+    /// The host names of the store, and the origins whose pages may use it.
     pub allowed: AllowList,
     /// Whether each account and Region that signs requests has its own tables.
     pub separate_tables: bool,
@@ -44,7 +44,7 @@ pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Out
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
-/// Serves requests until `shutdown` resolves, then lets running ones end.
+/// Serves requests until `shutdown` resolves, then lets running requests end.
 pub async fn serve_with(
     bound: BoundListener,
     store: Store,

@@ -22,7 +22,7 @@ use super::admin_answer::{Answer, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 
-/// The maximum number of steps for which a request waits; the rest continues in the background. Each
+/// The maximum number of steps for which a request waits. The other steps continue in the background. Each
 /// step counts some thousand items.
 const STEPS_MAX: usize = 10_000;
 const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
@@ -36,7 +36,7 @@ pub(super) fn show(store: &Store, name: &str) -> Answer {
     }
 }
 
-/// Splits a partition: the requested one, or the largest.
+/// Splits the requested partition, or the largest one if the request names none.
 pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     let place = format!("POST /_weir/partitions/{name}/split");
     let table = match find_table(store, name, &place) {
@@ -68,7 +68,7 @@ pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     }
 }
 
-/// Begins a split and completes it. Returns the reason if it is not possible.
+/// Begins a split and completes it. Returns the reason if the split is not possible.
 async fn carry_out(
     store: &Store,
     table: &Table,
@@ -128,7 +128,7 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     Ok((partition, at))
 }
 
-/// Returns the partition with the most bytes; of several, the one with the most tokens.
+/// Returns the partition with the most bytes. Among equal partitions, it is the one with the most tokens.
 fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
     let view = store.view();
     let mut found = (PartitionNumber(0), (0, 0));

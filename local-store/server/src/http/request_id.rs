@@ -1,6 +1,6 @@
 //! Request ids: 52 letters and digits, unique among the responses of a process.
 //!
-//! They identify requests in logs. They are not unguessable.
+//! They identify requests in logs. They are not secret.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const LENGTH: usize = 52;
 /// The digits of an id, as on the service.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-/// The number of digits that one 64-bit word gives, five bits each.
+/// The number of digits made from one 64-bit word. Each digit needs five bits.
 const DIGITS_PER_WORD: usize = 12;
 
-/// A source of ids.
+/// A generator of request ids.
 #[derive(Debug)]
 pub(super) struct RequestIds {
     seed: u64,
@@ -20,9 +20,9 @@ pub(super) struct RequestIds {
 }
 
 impl RequestIds {
-    /// Creates a source whose ids differ from those of other processes.
+    /// Creates a generator whose ids differ from those of other processes.
     pub(super) fn new() -> Self {
-        // The standard library seeds its hash maps from the operating system.
+        // The standard library seeds its hash maps with random data from the operating system.
         Self { seed: RandomState::new().hash_one(0u8), count: AtomicU64::new(0) }
     }
 

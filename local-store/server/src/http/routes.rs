@@ -37,7 +37,7 @@ use crate::gate::{Dialect, Progress, RequestBody, Service};
 use crate::store::Store;
 use node::clock::wall_clock;
 
-/// The maximum size of a body in bytes: the service's maximum, and some room for JSON's own characters.
+/// The maximum size of a body in bytes: the service's maximum, and some room for the syntax of JSON.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
 /// The maximum size in bytes of a request's headers, as on the service.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -45,21 +45,20 @@ const HEADER_BYTES_MAX: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time that a client has to send a large body, plus one second for each
-/// [`BODY_BYTES_PER_SECOND_MIN`] that have arrived. Memory is reserved for the body, and others wait for
-/// that.
+/// The time that a client has to send a large body, plus one second for each [`BODY_BYTES_PER_SECOND_MIN`]
+/// that have arrived. It is short, because other requests wait for the memory that is reserved for the body.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
-/// The maximum size in bytes of a body that is read at once. Larger ones wait until memory is available.
+/// The maximum size in bytes of a body that is read at once. A larger body waits until memory is available.
 const SMALL_BODY_BYTES: u64 = 64 * 1024;
-/// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. Many clients with large
-/// requests then become slow, but do not exhaust the memory.
+/// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. Many clients with large requests
+/// become slow, but do not exhaust the memory.
 const LARGE_BODY_PIECES: u32 = 4096;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
-/// The service reveals no more about itself.
+/// Like the service, the store reveals no more about itself.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("Server");
 const API_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
@@ -120,8 +119,8 @@ impl Routes {
         }
     }
 
-    /// Returns the header `Date` of a store whose clock was moved, by which clients compute the age of a
-    /// stream record. Otherwise the HTTP library sets it.
+    /// Returns the header `Date` if the store's clock was moved; clients compute the age of a stream record
+    /// with it. Otherwise returns `None`, and the HTTP library sets the header.
     fn date(&self) -> Option<HeaderValue> {
         let moved = timestamp(self.store.clock().moved()?)?;
         let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&moved).ok()?;
@@ -135,7 +134,8 @@ impl Routes {
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let coding = Coding::of_request(&head.headers);
-        // A client that waits for memory here sends nothing because the server does not read.
+        // While the client waits for memory, the server does not read from it, so the client must not count
+        // as slow.
         progress.set_arrived(true);
         let memory = self.reserve(&body, coding).await;
         progress.set_arrived(body.is_end_stream());
@@ -186,8 +186,8 @@ impl Routes {
         api_response(&head.headers, answer)
     }
 
-    /// Checks the signature, if there are access keys, and returns the store as the requester sees it.
-    /// The wall clock is the signers' clock, unless they follow the header `Date`.
+    /// Checks the signature if there are access keys, and returns the store as the requester sees it. Signers
+    /// use the wall clock, or the header `Date` of responses.
     fn authenticate(
         &self,
         head: &Parts,
@@ -211,7 +211,7 @@ impl Routes {
         Ok(Cow::Borrowed(store))
     }
 
-    /// Returns the decompressed body of an authenticated request, and the store that it is for.
+    /// Returns the decompressed body of an authenticated request, and the store with the requester's tables.
     fn open_body(
         &self,
         head: &Parts,
@@ -232,12 +232,12 @@ impl Routes {
         Ok((store, body))
     }
 
-    /// Waits for the memory of a large body. A body without a length may reach the maximum; one that is
-    /// too long is not read.
+    /// Waits for the memory of a large body. A body without a length may have the maximum size. A body that
+    /// is too long gets no memory, because it is not read.
     async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
-        // A decompressed body may also reach the maximum.
+        // A compressed body may have the maximum size after decompression.
         let bytes = if coding == Coding::Identity { sent } else { max };
         if bytes <= SMALL_BODY_BYTES {
             return None;
@@ -277,8 +277,8 @@ async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyE
     read.unwrap_or(Err(BodyError::TooSlow))
 }
 
-/// Returns the first piece of a body, or its end, if it arrived with the head. Most bodies consist of
-/// one such piece and need no timer. The HTTP library returns the piece at the second poll.
+/// Returns the first piece of a body, or its end, if it arrived with the head. Most bodies have only such a
+/// piece and need no timer. The HTTP library returns the piece at the second poll, so this polls twice.
 async fn come_with_head(
     body: &mut RequestBody,
 ) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -295,8 +295,8 @@ async fn come_with_head(
     .await
 }
 
-/// Reads a body piece by piece; the first piece may have arrived. Most bodies consist of one piece,
-/// which is not copied.
+/// Reads a body piece by piece, after the first piece if that has arrived. Most bodies have one piece, which
+/// is not copied.
 async fn read_frames(
     body: RequestBody,
     mut first: Option<Bytes>,
@@ -316,7 +316,7 @@ async fn read_frames(
         let data = match frame.map_err(|_| BodyError::TooSlow)? {
             None => break,
             Some(Err(_)) => return Err(BodyError::Broken),
-            // Trailers are ignored.
+            // A frame without data has trailers, which are ignored.
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
         if come + data.len() > BODY_BYTES_MAX {

@@ -1,7 +1,7 @@
 //! The state of the nodes on the admin endpoint: their replicas with roles and progress.
 //!
-//! Nodes in other processes are requested over the network. One that does not respond is listed with the
-//! reason.
+//! Nodes in other processes report their state over the network. A node that does not respond is listed with
+//! the reason.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,8 @@ use crate::store::Store;
 use node::status::Status;
 use node::{incarnation_of, slot_of};
 
-/// Returns one object for each replica, with its node, arc, role and progress, and one for each node.
-/// The lag is the number of entries that are committed, as far as any node knows, and not applied by the
-/// replica.
+/// Returns one object for each replica, with its node, arc, role and progress, and one for each node. The lag
+/// is the number of entries that any node knows to be committed and that the replica has not applied.
 pub(super) async fn describe(store: &Store) -> String {
     let nodes = store.nodes().await;
     let statuses = || nodes.iter().flat_map(|node| &node.replicas);

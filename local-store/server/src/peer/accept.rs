@@ -1,4 +1,4 @@
-//! The port for peers: accepts their connections and answers their questions.
+//! The port for peers: accepts their connections and answers their messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,42 +20,42 @@ use node::ring::REPLICAS;
 use node::transport::Response;
 use platform::descriptors::Descriptors;
 
-/// The maximum number of handshakes in progress: many times what the peers of a cluster need. A peer's
-/// handshake takes some milliseconds, so the oldest of so many is not that of a peer. If few descriptors
-/// may be open, the maximum is an eighth of the budget of connections.
+/// The maximum number of handshakes in progress: many times what the peers of a cluster need. If there are
+/// more, the oldest one ends. It does not belong to a peer, whose handshake takes only some milliseconds. If
+/// the budget of connections is small, an eighth of it is the maximum.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
-/// The maximum number of connections of one peer: two kinds, each twice, because a new connection may
-/// replace one whose failure has not been noticed yet.
+/// The maximum number of connections of one peer. A peer has two connections. Each counts twice, because a
+/// new connection may replace one whose failure has not been noticed yet.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// The maximum number of connections of all peers.
 const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
-/// The maximum number of unanswered questions of one connection. No more are read until some are
+/// The maximum number of unanswered messages of one connection. The process stops reading until some are
 /// answered.
 const QUESTIONS_MAX: usize = 2048;
 /// The size in bytes after which no further answer is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
 /// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The pause after a connection was refused, so that a misconfigured peer costs little.
+/// The pause after a connection was refused. It limits the cost of a misconfigured peer, which tries again.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
-/// A connection after its handshake, with the identity that was sent to the peer.
+/// A connection after its handshake, and the identity of this process, which was sent to the peer.
 type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
 
-/// Accepts connections of peers until it is dropped. Neither silent clients nor undetected broken
-/// connections can keep a peer out.
+/// Accepts connections of peers until it is dropped. Silent clients and undetected broken connections cannot
+/// exclude a peer.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
-    // Clients cannot take these places, however many there are.
+    // These places are reserved, so no number of clients can take them.
     let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
     let (greeted, mut opened) = mpsc::channel::<Greeted>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
     loop {
         tokio::select! {
             Some((opened, identity)) = opened.recv() => {
-                // The handshake has verified that the slot is that of a peer.
+                // The slot belongs to a peer; the handshake has verified that.
                 let of_peer = connections.entry(opened.slot).or_default();
                 of_peer.spawn(CONNECTIONS_PER_PEER, attend(opened, identity, Arc::clone(&handler)));
             }
@@ -73,7 +73,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
     }
 }
 
-/// Tasks of one kind, the oldest first. Dropping this ends all of them.
+/// The running tasks of one kind, the oldest first. Dropping this value ends all of them.
 #[derive(Default)]
 struct Tasks {
     all: JoinSet<()>,
@@ -116,12 +116,12 @@ async fn attend(
         ended = converse(opened, &handler) => {
             tracing::debug!(slot, ?ended, "a peer's connection ended");
         }
-        // The identity of this process has changed since the handshake.
+        // The identity of this process has changed since the handshake, so the connection ends.
         _ = identity.changed() => {}
     }
 }
 
-/// Answers the questions of one connection until it ends.
+/// Answers the messages of one connection until it ends.
 async fn converse(opened: Opened, handler: &Arc<dyn Handler>) -> io::Result<()> {
     let Opened { slot, identity, reader, writer, seal } = opened;
     let (answers, waiting) = mpsc::channel(QUESTIONS_MAX);
@@ -139,8 +139,7 @@ async fn read(
     answers: mpsc::Sender<(u64, Vec<u8>)>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
-    // If the connection ends, questions in progress continue without a recipient, because their
-    // execution may have begun.
+    // If the connection ends, the execution of unanswered messages continues, because it may have begun.
     loop {
         let (id, payload) = reader.read().await?;
         let question = decode(&payload, identity.as_ref())?;
@@ -149,7 +148,7 @@ async fn read(
         tokio::spawn(async move {
             let answer = handler.answer(slot, question).await;
             match encode(&answer) {
-                // A connection that has ended needs no answer.
+                // If the connection has ended, the answer is dropped.
                 Ok(payload) => drop(answers.send((id, payload)).await),
                 Err(error) => tracing::error!(%error, "could not encode an answer"),
             }
@@ -158,8 +157,8 @@ async fn read(
     }
 }
 
-/// Encodes an answer. An answer that is too large for a frame is replaced by an unknown outcome, because
-/// its question may have been executed. The connection must not end, because others use it.
+/// Encodes an answer. An answer that is too large for a frame is replaced by an unknown outcome, because its
+/// message may have been executed. The connection stays open, because other messages use it.
 fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     let payload = postcard::to_stdvec(answer)?;
     if payload.len() <= PAYLOAD_BYTES_MAX || !matches!(answer, Answer::Node(_)) {
@@ -170,7 +169,7 @@ fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
-/// Decodes a question, which must be from the node of the connection.
+/// Decodes a message. Its sender must be the node of the connection.
 fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Question> {
     let question: Question = postcard::from_bytes(payload).map_err(io::Error::other)?;
     if let Question::Node(message) = &question

@@ -1,8 +1,7 @@
-//! The connection to one peer, which is re-established whenever it breaks, and the questions on it.
+//! The connection to one peer and the messages on it. The connection is re-established whenever it breaks.
 //!
-//! Queues are bounded, and a question that does not fit is refused at once. A question that was not
-//! written before the connection broke was certainly not executed. The outcome of any other unanswered
-//! question is unknown.
+//! Queues are bounded. A message is refused at once if the queue is full. If the connection breaks, a message
+//! that was not written was certainly not executed. The outcome of any other unanswered message is unknown.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,15 +21,15 @@ use super::handshake::{self, Failure, Opened};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// The maximum number of questions that wait to be written: more than a node has clients.
+/// The maximum number of messages that wait to be written. It is larger than the number of a node's clients.
 const QUEUE_MAX: usize = 2048;
-/// The maximum number of questions that wait for their answers.
+/// The maximum number of messages that wait for their answers.
 const PENDING_MAX: usize = 4096;
-/// The size in bytes after which no further question is added to the same write.
+/// The size in bytes after which no further message is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// The back-off before reconnecting, which doubles each time from the first value to the second.
+/// The back-off before reconnecting. It doubles each time, from the first value up to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// A connection that lasted this long resets the back-off.
+/// The minimum life of a connection that resets the back-off.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// The interval between two warnings about the same peer.
 const WARNING_PAUSE: Duration = Duration::from_secs(30);
@@ -47,7 +46,7 @@ struct Job {
 enum State {
     Up,
     Down(String),
-    /// One of the two nodes is misconfigured.
+    /// The peers refuse each other, because one of them is misconfigured.
     Refused(String),
 }
 
@@ -78,7 +77,7 @@ impl Peer {
         Self { jobs, state: watched, task: tokio::spawn(line.keep_up(waiting)) }
     }
 
-    /// Returns why one of the two nodes refuses the other.
+    /// Returns the reason if one of the two nodes refuses the other.
     pub(super) fn refusal(&self) -> Option<String> {
         match &*self.state.borrow() {
             State::Refused(reason) => Some(reason.clone()),
@@ -106,7 +105,7 @@ impl Peer {
     }
 }
 
-/// The task's view of one connection to a peer.
+/// The task that keeps one connection to a peer open.
 struct Line {
     local: Arc<Local>,
     slot: u64,
@@ -115,13 +114,13 @@ struct Line {
     state: watch::Sender<State>,
 }
 
-/// The sender of an unanswered question, and since when it waits.
+/// An unanswered message: the sender of its outcome, and the time when it was sent.
 struct Waiting {
     since: Instant,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The unanswered questions by id. The first one is the oldest.
+/// The unanswered messages by id. The first one is the oldest.
 #[derive(Default)]
 struct Pending(Mutex<BTreeMap<u64, Waiting>>);
 
@@ -130,12 +129,12 @@ impl Pending {
         self.0.lock()
     }
 
-    /// Returns the time at which the oldest unanswered question was asked.
+    /// Returns the time when the oldest unanswered message was sent.
     fn oldest(&self) -> Option<Instant> {
         self.lock().first_key_value().map(|(_, waiting)| waiting.since)
     }
 
-    /// Records an unanswered question, unless there are too many.
+    /// Records an unanswered message. Returns false if there are too many.
     fn add(&self, id: u64, outcome: oneshot::Sender<Outcome>) -> bool {
         let mut pending = self.lock();
         if pending.len() >= PENDING_MAX {
@@ -152,7 +151,7 @@ impl Pending {
 }
 
 impl Line {
-    /// Connects again and again.
+    /// Connects, and reconnects after every failure.
     async fn keep_up(self, mut jobs: mpsc::Receiver<Job>) {
         let mut back_off = BACK_OFF.0;
         let mut warned: Option<(String, Instant)> = None;
@@ -176,7 +175,8 @@ impl Line {
                         *text == reason && at.elapsed() < WARNING_PAUSE
                     };
                     if !warned.as_ref().is_some_and(known) {
-                        // The other connection to the same peer is refused for the same reason.
+                        // The other connection to the same peer logs nothing, because it is refused for the
+                        // same reason.
                         if self.silence == super::SILENCE {
                             tracing::warn!("{reason}");
                         }
@@ -190,7 +190,7 @@ impl Line {
                 State::Up => String::new(),
             };
             self.state.send_replace(down);
-            // Questions that came before the state changed were not sent.
+            // Messages that were queued before the state changed were not sent.
             while let Ok(job) = jobs.try_recv() {
                 let _ = job.outcome.send(Err(CallError::Unreachable(reason.clone())));
             }
@@ -199,7 +199,7 @@ impl Line {
         }
     }
 
-    /// Uses a connection until it breaks. Returns why it broke.
+    /// Uses a connection until it breaks. Returns the reason why it broke.
     async fn talk(
         &self,
         opened: Opened,
@@ -213,7 +213,7 @@ impl Line {
             ended = self.read(reader, &pending) => ended,
             _ = identity.changed() => Ok(()),
         };
-        // Dropping the senders tells them that the outcome is unknown.
+        // Dropping the senders reports an unknown outcome to the callers.
         match ended {
             Ok(()) => "the identity of this node changed".to_owned(),
             Err(error) => error.to_string(),
@@ -235,7 +235,7 @@ impl Line {
                 let waiting = pending.lock().remove(&id);
                 let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
                 if let Some(waiting) = waiting {
-                    // The sender of the question may have given up.
+                    // The caller may no longer wait for the answer.
                     let _ = waiting.outcome.send(Ok(answer));
                 }
             } else if let Some(left) =
@@ -250,8 +250,8 @@ impl Line {
     }
 }
 
-/// Returns how much longer to wait for data, given the time of the last data and the time of the oldest
-/// unanswered question; `None` if the silence has lasted too long. Without an unanswered question
+/// Returns how much longer to wait for data; `None` if the silence has lasted too long. Silence counts from
+/// the last data or from the oldest unanswered message, whichever is later. Without an unanswered message
 /// silence is normal.
 fn patience_left(
     silence: Duration,
@@ -264,7 +264,7 @@ fn patience_left(
     silence.checked_sub(quiet).filter(|left| !left.is_zero())
 }
 
-/// Writes questions, all that are ready at once.
+/// Writes messages. All messages that are ready go into one write.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut seal: Seal,
@@ -276,7 +276,7 @@ async fn write(
     while let Some(first) = jobs.recv().await {
         let mut next = Some(first);
         while let Some(Job { payload, outcome }) = next {
-            // The sender has given up, and nothing was sent.
+            // If the caller no longer waits, the message is not sent.
             if !outcome.is_closed() {
                 id += 1;
                 if pending.add(id, outcome) {
@@ -298,7 +298,7 @@ async fn write(
 mod tests {
     use super::*;
 
-    /// Goal: a question after a long pause has as much time as any other.
+    /// Goal: a message after a long pause has as much time for its answer as any other message.
     #[test]
     fn silence_is_counted_from_when_an_answer_is_due() {
         let start = Instant::now();
@@ -309,10 +309,10 @@ mod tests {
             (0, Some(0), 3, Some(1)),
             (0, Some(0), 4, None),
             (0, Some(0), 5, None),
-            // Another question was answered in between.
+            // Another message was answered in between.
             (2, Some(0), 5, Some(1)),
             (2, Some(0), 6, None),
-            // The question was asked, or answered, just now.
+            // The message was sent or answered just now.
             (9, Some(9), 8, Some(4)),
         ] {
             let silence = Duration::from_secs(4);

@@ -15,23 +15,24 @@ use crate::mac::{MAC_BYTES, MacKey};
 
 /// The maximum size of a payload in bytes: the largest log entry and its envelope.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
-/// The maximum size of a payload in bytes before the other side is known: its name and its settings.
+/// The maximum size of a payload in bytes before the other side has identified itself. It is enough for a
+/// name and settings.
 pub(super) const GREETING_BYTES_MAX: usize = 16 * 1024;
 /// The number of bytes that are read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
-/// The length and the id.
+/// The size of the length and the id in bytes.
 const HEAD_BYTES: usize = 12;
 
-/// The check of the frames of one direction of a connection.
+/// The integrity check of the frames in one direction of a connection.
 pub(super) enum Seal {
-    /// Against damage: CRC-32C over length, id and payload.
+    /// Detects damage: CRC-32C over length, id and payload.
     Checksum,
-    /// Against senders that do not know the secret: a MAC that also covers the number of the frame, so
-    /// that no frame can be left out, repeated or moved.
+    /// Detects senders that do not know the secret: a MAC. It also covers the number of the frame, so that no
+    /// frame can be left out, repeated or moved.
     Mark {
         /// The key of this connection and direction.
         key: MacKey,
-        /// The number of frames before this one.
+        /// The number of the next frame, counted from 0.
         number: u64,
     },
 }
@@ -97,23 +98,24 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Creates a reader of a stream from an unknown side, which may send only small frames.
+    /// Creates a reader of a stream. The other side has not identified itself yet, so it may send only small
+    /// frames.
     pub(super) fn new(stream: R, seal: Seal) -> Self {
         let payload_bytes_max = GREETING_BYTES_MAX;
         Self { stream, buffer: BytesMut::new(), seal, payload_bytes_max }
     }
 
-    /// Accepts frames of full size from now on, because the other side is known.
+    /// Accepts frames of full size from now on, because the other side has identified itself.
     pub(super) fn trust(&mut self) {
         self.payload_bytes_max = PAYLOAD_BYTES_MAX;
     }
 
-    /// Sets how the following frames are verified.
+    /// Sets the integrity check of the following frames.
     pub(super) fn set_seal(&mut self, seal: Seal) {
         self.seal = seal;
     }
 
-    /// Reads exactly this number of bytes that are not a frame.
+    /// Reads exactly `N` bytes that are not a frame.
     pub(super) async fn read_raw<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         while self.buffer.len() < N {
             self.fill().await?;
@@ -123,7 +125,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(raw)
     }
 
-    /// Reads the id and the payload of the next frame. Cancelling it loses no data.
+    /// Reads the id and the payload of the next frame. It is cancel-safe: cancelling loses no data.
     pub(super) async fn read(&mut self) -> io::Result<(u64, Bytes)> {
         let before_payload = HEAD_BYTES + self.seal.bytes();
         loop {
@@ -247,7 +249,7 @@ mod tests {
         let (found, error) = read_all(&[0xff; 64], Seal::Checksum);
         assert!(found.is_empty());
         assert!(error.to_string().contains("larger than the maximum"), "{error}");
-        // An unknown side may send no more than that.
+        // A side that has not identified itself may send at most this many bytes.
         let mut bytes = BytesMut::new();
         Seal::Checksum.write(1, &vec![0; GREETING_BYTES_MAX + 1], &mut bytes).unwrap();
         let (found, error) = read_all(&bytes, Seal::Checksum);

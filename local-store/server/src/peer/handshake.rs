@@ -1,10 +1,10 @@
 //! The handshake of a connection: both sides identify themselves and accept or refuse each other.
 //!
-//! Each side sends eight bytes with which no other protocol begins, and the version of this one. Then
-//! the connecting side sends its identity and the identity that it expects; the other side accepts or
-//! refuses. With a secret, both sides prove that they know it, and every later frame has a MAC with a
-//! key from both sides' random numbers. The first such frame is empty. It prevents the replay of a
-//! recorded handshake.
+//! Each side sends eight bytes with which no other protocol begins, and the version of this protocol. The
+//! connecting side then sends its identity and the identity that it expects; the other side accepts or
+//! refuses. With a secret, both sides prove that they know it, and every later frame has a MAC. The key of
+//! the MAC depends on random numbers of both sides. The first frame with a MAC is empty. It prevents the
+//! replay of a recorded handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ struct Hello {
     settings: String,
     identity: Option<PeerIdentity>,
     nonce: Nonce,
-    /// With a secret: a MAC that proves the knowledge of it.
+    /// The MAC that proves that the sender knows the secret; `None` without a secret.
     proof: Option<[u8; 16]>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Opened {
     pub(super) identity: Option<PeerIdentity>,
     pub(super) reader: FrameReader<OwnedReadHalf>,
     pub(super) writer: OwnedWriteHalf,
-    /// How written frames are secured.
+    /// The integrity check of written frames.
     pub(super) seal: Seal,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Opened {
 pub(super) enum Failure {
     /// The other side cannot be reached, or is too slow.
     Io(String),
-    /// The other side responded, but one of the two is misconfigured.
+    /// The other side responded, but one of the two sides is misconfigured.
     Refused(String),
 }
 
@@ -187,7 +187,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
     Ok(Opened { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }
 
-/// Returns why the connecting side must be refused, if it must.
+/// Returns the reason why the connecting side must be refused; `None` if it is accepted.
 fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> Option<String> {
     let secret = match (&local.secret, &hello.proof) {
         (None, None) => true,
@@ -239,7 +239,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
 }
 
 fn split(stream: TcpStream) -> io::Result<(FrameReader<OwnedReadHalf>, OwnedWriteHalf)> {
-    // Messages are complete when they are written, so delaying them for more data only costs time.
+    // Every write has complete messages, so waiting for more data would only delay them.
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
     Ok((FrameReader::new(reader, Seal::Checksum), writer))
@@ -292,7 +292,7 @@ fn random_nonce() -> io::Result<Nonce> {
 mod tests {
     use super::*;
 
-    /// Goal: the page on the protocol has the current version.
+    /// Goal: the documentation of the protocol has the current magic bytes and version.
     #[test]
     fn the_page_on_the_protocol_has_the_first_bytes() {
         let page = include_str!("../../../../docs/formats/peer-protocol.md");

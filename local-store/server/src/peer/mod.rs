@@ -1,9 +1,9 @@
 //! Nodes in separate processes: their messages to each other over TCP.
 //!
-//! A node opens two connections to each peer: one for large transfers and late answers, one for
-//! everything else. Answers come back in any order. A question is written to a socket at most once. So
-//! an unanswered question has an unknown outcome, and this module never repeats it.
-//! `docs/formats/peer-protocol.md` defines the bytes. The [`Handler`] executes questions.
+//! A node opens two connections to each peer: one for large transfers and slow answers, one for everything
+//! else. Answers arrive in any order. This module writes a message to a socket at most once and never repeats
+//! it. The outcome of an unanswered message is therefore unknown. `docs/formats/peer-protocol.md` defines the
+//! bytes. The [`Handler`] executes messages.
 
 mod accept;
 mod connection;
@@ -28,35 +28,35 @@ pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use node::{NodeId, slot_of, status::Status};
 
-/// The time without data after which a connection with an unanswered question counts as dead: longer
-/// than a write waits for the leader. Questions that wait longer for their answers use the connection
-/// for large transfers.
+/// The time without data after which a connection with an unanswered message counts as dead. It is longer
+/// than a write waits for the leader. Messages whose answers may take longer use the connection for large
+/// transfers.
 const SILENCE: Duration = Duration::from_secs(4);
-/// The same time for large transfers, whose last part is answered after its installation: longer than
-/// any question waits for its answer.
+/// The same time for the connection for large transfers. It is longer than any message waits for its answer.
+/// The last part of a transfer is answered only after its installation.
 const SILENCE_OF_TRANSFERS: Duration = Duration::from_secs(35);
 
-/// A question from one process of a cluster to another.
+/// A message from one process of a cluster to another, which expects an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
-    /// A message from node to node.
+    /// A message between two nodes.
     Node(Box<Envelope>),
-    /// Asks for the identity of the process.
+    /// Requests the identity of the process.
     Who,
-    /// Invites the process to a new cluster, with this identity.
+    /// Invites the process to a new cluster with this identity.
     Join(Invitation),
-    /// Asks for a new identity, for a slot that has no data, or none any more.
+    /// Requests a new identity for a slot that has no data, or has lost its data.
     Rejoin {
         /// The slot of the sender.
         slot: u64,
     },
-    /// Asks for the status of the replicas.
+    /// Requests the status of the replicas.
     Status,
-    /// Reports the clock of the sender after it was changed.
+    /// Reports the clock of the sender after a change.
     Clock(ClockState),
 }
 
-/// An answer to a question.
+/// An answer to a [`Question`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// The answer to [`Question::Node`].
@@ -72,7 +72,7 @@ pub(crate) enum Answer {
     Status(Vec<Status>, Vec<String>),
     /// The answer to [`Question::Clock`].
     ClockSet,
-    /// The question was not executed, for this reason.
+    /// The message was not executed, for this reason.
     Refused(String),
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct PeerIdentity {
     pub(crate) node: NodeId,
 }
 
-/// Everything that a process needs to become a node of a cluster.
+/// The data with which a process becomes a node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invitation {
     /// The identity of the process.
@@ -114,9 +114,9 @@ pub(crate) struct ClockState {
     pub(crate) is_frozen: bool,
 }
 
-/// A handler that answers the questions of peers.
+/// The handler of messages from peers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one question of the peer in this slot.
+    /// Answers one message of the peer in this slot.
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer>;
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Local {
     pub(crate) slots: BTreeSet<u64>,
     /// The settings that must be equal on all nodes, as text: Region and account.
     pub(crate) settings: String,
-    /// The secret that the processes prove to know.
+    /// The secret that each process must prove to know.
     pub(crate) secret: Option<ClusterSecret>,
     /// The identity of the process in a cluster, if it has one. Connections are re-established when it
     /// changes.
@@ -138,12 +138,12 @@ pub(crate) struct Local {
 /// The connections to all peers.
 pub(crate) struct Peers {
     local: Arc<Local>,
-    /// For each slot: the connection for questions, and the one for large transfers and late answers.
+    /// The two connections to each slot: one for most messages, and one for large transfers and slow answers.
     peers: BTreeMap<u64, (Peer, Peer)>,
 }
 
 impl Peers {
-    /// Starts to connect to every peer, and reconnects until this is dropped.
+    /// Starts to connect to every peer. Reconnects until the returned value is dropped.
     pub(crate) fn connect(local: &Arc<Local>, addresses: &BTreeMap<u64, SocketAddr>) -> Self {
         let others = addresses.iter().filter(|(slot, _)| **slot != local.slot);
         let peers = others.map(|(slot, address)| {
@@ -158,7 +158,7 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Sends a question to the peer in a slot.
+    /// Sends a message to the peer in a slot and waits for the answer.
     pub(crate) async fn ask(
         &self,
         slot: u64,
@@ -176,14 +176,14 @@ impl Peers {
         peer.ask(question, timeout).await
     }
 
-    /// Returns why peers refuse this process, or this process them: for example, because they are in
-    /// another cluster.
+    /// Returns the reasons why peers refuse this process, or this process refuses them. For example, they are
+    /// in another cluster.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.peers.values().filter_map(|(usual, _)| usual.refusal()).collect()
     }
 }
 
-/// The peers as the transport of this process's nodes.
+/// The connections to peers, as the transport of this process's nodes.
 pub(crate) struct PeerTransport(pub(crate) Arc<Peers>);
 
 impl Transport for PeerTransport {

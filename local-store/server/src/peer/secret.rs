@@ -1,5 +1,5 @@
-//! The secret of a cluster, which its processes prove to know if they do not all run on one machine. It
-//! encrypts nothing.
+//! The secret of a cluster. Processes on several machines must prove to each other that they know it. It does
+//! not encrypt messages.
 
 use std::fmt;
 use std::fs;
@@ -8,16 +8,16 @@ use std::path::Path;
 
 use crate::mac::MacKey;
 
-/// The minimum length of a secret in bytes. A shorter one could be guessed.
+/// The minimum length of a secret in bytes. An attacker could guess a shorter one.
 const SECRET_BYTES_MIN: usize = 16;
-/// The maximum length of a secret in bytes. A longer file is probably another one.
+/// The maximum length of a secret in bytes. A longer file is probably not a secret file.
 const SECRET_BYTES_MAX: usize = 4096;
 
 /// A secret that all processes of a cluster know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(Vec<u8>);
 
-/// Formats without the secret, so that it gets into no log.
+/// Leaves the secret out, so that no log contains it.
 impl fmt::Debug for ClusterSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("ClusterSecret")
@@ -48,7 +48,7 @@ impl ClusterSecret {
         Ok(Self(secret.to_vec()))
     }
 
-    /// Derives a key for one purpose from the secret and the data that both sides have seen.
+    /// Derives a key from the secret for one purpose. `seen` is data that both sides know.
     pub(super) fn derive(&self, purpose: &str, seen: &[&[u8]]) -> MacKey {
         let parts: Vec<&[u8]> =
             std::iter::once(purpose.as_bytes()).chain(seen.iter().copied()).collect();

@@ -27,7 +27,7 @@ fn secret(text: &str) -> ClusterSecret {
     ClusterSecret::read(&path).unwrap()
 }
 
-/// A handler that counts its questions. It never answers `Status`.
+/// A handler that counts the messages. It never answers `Status`.
 #[derive(Default)]
 struct Counting {
     asked: Mutex<Vec<u64>>,
@@ -72,7 +72,7 @@ impl Pair {
         self.peers.ask(2, &question, SILENCE - Duration::from_secs(1)).await
     }
 
-    /// Asks until the connection is established, or refused.
+    /// Sends a message again until the connection is established, or refused.
     async fn ask_connected(&self, question: Question) -> Result<Answer, String> {
         loop {
             match self.ask(question.clone()).await {
@@ -150,13 +150,13 @@ async fn a_question_on_a_broken_connection_has_an_unknown_outcome_and_is_not_rep
     assert_eq!(pair.handler.asked.lock().len(), 2, "one Who and one Status");
 }
 
-/// Goal: a question that may wait longer than the usual connection may be silent uses the other one, so
-/// that its answer arrives.
+/// Goal: a message whose answer may take longer than the silence limit of the usual connection uses the other
+/// connection.
 #[tokio::test]
 async fn long_questions_use_the_connection_for_transfers() {
     let pair = connect(local(1, None), local(2, None)).await;
     pair.ask_connected(Question::Who).await.unwrap();
-    // Only the connection for transfers exists.
+    // Replaces the usual connection, so that only the connection for transfers works.
     let Pair { mut peers, handler, serving, address } = pair;
     let way = peers.peers.get_mut(&2).unwrap();
     way.0 = Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE);
@@ -172,7 +172,7 @@ async fn long_questions_use_the_connection_for_transfers() {
             }
         }
     };
-    // The bound is far above the time that this takes; without a connection the call would not return.
+    // The time-out is far above the normal time. Without a connection the call would never return.
     let answer = tokio::time::timeout(Duration::from_secs(60), connected).await.unwrap();
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let short = ask(SILENCE - Duration::from_millis(1)).await;
@@ -207,7 +207,7 @@ async fn a_port_that_speaks_http_is_reported() {
     );
 }
 
-/// Goal: neither silent clients nor the remains of broken connections keep a peer out.
+/// Goal: silent clients and the remains of broken connections do not exclude a peer.
 #[tokio::test]
 async fn silent_connections_keep_no_peer_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -218,7 +218,7 @@ async fn silent_connections_keep_no_peer_out() {
     for _ in 0..300 {
         silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
     }
-    // The first of these connections stay open, and belong to the same peer.
+    // All these connections belong to the same peer, and the first of them stay open.
     let mut ways = Vec::new();
     for _ in 0..40 {
         let Ok(opened) = handshake::connect(&local(1, None), 2, address).await else {
@@ -231,7 +231,7 @@ async fn silent_connections_keep_no_peer_out() {
     pair.ask_connected(Question::Who).await.unwrap();
 }
 
-/// Returns the first message of a connecting node, as an eavesdropper can record it.
+/// Returns the first message of a connecting node, as an eavesdropper could record it.
 async fn record_greeting(client: Local) -> Vec<u8> {
     use tokio::io::AsyncReadExt;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -249,7 +249,7 @@ async fn record_greeting(client: Local) -> Vec<u8> {
     [recorded, payload].concat()
 }
 
-/// Goal: a client with a recorded handshake but without the secret cannot replace a connection.
+/// Goal: a client that has a recorded handshake but not the secret cannot replace a connection.
 #[tokio::test]
 async fn a_recorded_greeting_ends_no_connection() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -264,7 +264,7 @@ async fn a_recorded_greeting_ends_no_connection() {
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
             stream.write_all(&recorded).await.unwrap();
             stream.write_all(&[0; 64]).await.unwrap();
-            // The connection ends, or is reset because unread data was left.
+            // The connection ends normally, or with a reset because the peer left data unread.
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
     };

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use super::Store;
 use super::node_set::Nodes;
 
-/// Notifications about one table, from all nodes of this process. They can miss records, when a leader
-/// dies or if a node of another process receives them. So the reader must also poll occasionally.
+/// Notifications about the records of one table, from all nodes of this process. A notification is lost if a
+/// leader fails, or if the leader is in another process. The reader must therefore also poll occasionally.
 #[derive(Clone)]
 pub struct Arrivals {
     table: TableId,
@@ -25,7 +25,8 @@ impl fmt::Debug for Arrivals {
 }
 
 impl Arrivals {
-    /// Waits until new records may have come since the last call. Cancelling it loses no notification.
+    /// Waits until there may be new records since the last call. It is cancel-safe: cancelling loses no
+    /// notification.
     pub async fn next(&mut self) {
         // A node that has ended sends no more notifications.
         self.receivers.retain(|receiver| receiver.has_changed().is_ok());
@@ -40,7 +41,7 @@ impl Arrivals {
         };
         tokio::select! {
             () = arrived => {}
-            // A node was rebuilt, and notifications may have been missed meanwhile.
+            // A node was rebuilt. Notifications may have been lost in the meantime, so the caller must read.
             Ok(()) = self.nodes.changed() => {
                 self.receivers = receivers_at(&self.nodes.borrow_and_update(), self.table);
             }

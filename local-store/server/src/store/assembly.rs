@@ -1,6 +1,6 @@
-//! A store over replicas that the caller started: those of the simulation, with its own disks, messages
-//! and time. Everything else is the store's own code: the routing of commands, the delivery of index
-//! entries, the coordination and recovery of transactions, and the ticks.
+//! Assembly of a store from replicas that the caller started: the simulation's, with its own disks, messages
+//! and time. The store's own code does everything else: it routes commands, delivers index entries,
+//! coordinates and recovers transactions, and runs the ticks.
 
 use std::future::Future;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct Assembly {
     pub replicas: Vec<Node>,
     /// The clock of the node.
     pub clock: Arc<Clock>,
-    /// The seed of transaction ids. No two processes may have the same.
+    /// The seed of transaction ids. Two processes must not have the same seed.
     pub seed: u64,
 }
 
@@ -38,13 +38,13 @@ pub(super) enum Ids {
 }
 
 impl Ids {
-    /// Returns an id that no attempt at a transaction has had.
+    /// Returns a new transaction id; each attempt at a transaction has its own.
     pub(super) fn draw(&self, token: Option<&str>) -> TransactionId {
         TransactionId::new([self.next(), self.next()], token)
     }
 
-    /// Returns a random time between half and one and a half of this one, so that two conflicting
-    /// transactions do not meet again.
+    /// Returns a random time between half and one and a half times `pause`, so that two conflicting
+    /// transactions do not conflict again.
     pub(super) fn spread(&self, pause: Duration) -> Duration {
         let percent = u32::try_from(self.next() % 101).unwrap_or(0);
         pause / 2 + pause * percent / 100
@@ -59,8 +59,7 @@ impl Ids {
 }
 
 impl Store {
-    /// Assembles a store of one node whose peers are elsewhere. The store ticks while [`Store::ticks`]
-    /// runs.
+    /// Assembles a store of one node whose peers run elsewhere. The caller must run [`Store::ticks`].
     #[must_use]
     pub fn assemble(assembly: Assembly) -> Self {
         let Assembly { replicas, clock, seed } = assembly;
@@ -87,14 +86,14 @@ impl Store {
         store
     }
 
-    /// Starts the background work of a node, for as long as the node exists: the delivery of its index
-    /// entries to their arcs, and the verification of its files in this directory.
+    /// Starts the background work of a node, which runs as long as the node exists: the delivery of its index
+    /// entries to their arcs, and the verification of its files in the directory `data`.
     pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
         self.start_outbox_relays(replicas);
         scrub::start(replicas, data);
     }
 
-    /// Starts the delivery of a node's index entries to their arcs, for as long as the node exists.
+    /// Starts the delivery of a node's index entries to their arcs. It runs as long as the node exists.
     fn start_outbox_relays(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
             for replica in replicas {
@@ -105,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Returns the background work of the store, for as long as the store exists.
+    /// Returns the background work of the store. The future ends when the store is dropped.
     pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
         ticks::run(self.downgrade())
     }
@@ -113,7 +112,7 @@ impl Store {
     /// Returns the number of transactions over several arcs that this process is coordinating.
     #[must_use]
     pub fn transactions_under_way(&self) -> usize {
-        // One handle belongs to the store itself.
+        // The store itself has one handle.
         Arc::strong_count(&self.shared.coordinated).saturating_sub(1)
     }
 }

@@ -1,5 +1,5 @@
-//! The nodes of one process: starts them from their directories, creates a cluster, and gives a node
-//! that lost its data a new identity.
+//! The nodes of one process. This module starts them from their directories, creates a cluster, and gives a
+//! new identity to a node that lost its data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,10 +15,11 @@ use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use storage::disk::{ErrorKind, FileDisk};
 
-/// The time for a rebuilt node to receive its data and become a voter, before the next attempt.
+/// The time for a rebuilt node to receive its data and become a voter. After it, the next attempt begins.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
 
-/// The number of attempts to open a directory that a stopped node is still closing; with the pause, 5 s.
+/// The number of attempts to open a directory that a stopping node is still closing. With the pause between
+/// them, this is 5 s.
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
@@ -73,7 +74,8 @@ pub(super) async fn start(
     }
     for (slot, files) in fresh {
         if voters.contains(&files.identity.node) && !has_died_early {
-            // The node has forgotten its vote, so it must not vote again.
+            // Without its log the node does not know how it voted, so it must not vote again under this
+            // identity.
             drop(files);
             set_aside(data, slot, "its log is missing")?;
         } else {
@@ -97,7 +99,8 @@ pub(super) async fn start(
     Ok((nodes, Rebuild { data, cluster, transport, clock, host: host_of_all }))
 }
 
-/// Creates an arc's group if there is none. Otherwise starts an election, and repairs the membership.
+/// Creates the group of an arc if there is none. If there is one, starts an election and repairs the
+/// membership.
 async fn lead_arc(
     of_arc: &[&Node],
     replicas: &[NodeId],
@@ -107,7 +110,8 @@ async fn lead_arc(
     let members: BTreeSet<NodeId> = replicas.iter().copied().collect();
     let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
     if begun && (has_voters || !is_complete) {
-        // All nodes have just started, so none leads. One with the longest log can be elected.
+        // All nodes have just started, so none of them is the leader. A node with the longest log can win an
+        // election.
         let far = |node: &&&Node| (node.status().last_log, node.status().term);
         if let Some(best) = of_arc.iter().max_by_key(far) {
             best.stand().await;
@@ -115,13 +119,15 @@ async fn lead_arc(
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
         tokio::spawn(heal(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The first node that knows the members stands for election first, so the leaders are spread.
+        // The node that initializes the group stands for election first, so each arc starts with another node
+        // to spread the leaders.
         first.initialize(members).await?;
     }
     Ok(())
 }
 
-/// Returns the cluster of all nodes and its arcs; a new one if there are none.
+/// Returns the cluster to which all nodes belong, and its number of arcs. Creates a new cluster if there is
+/// none.
 fn one_cluster<'a>(
     mut files: impl Iterator<Item = &'a NodeFiles>,
     arcs: u32,
@@ -138,11 +144,11 @@ fn one_cluster<'a>(
     }
 }
 
-/// Returns whether the process died while it created the cluster: the nodes that know it have its
-/// members and no later log entry, and the others have no data. So no node has led, and nothing was
-/// written.
+/// Returns whether the process died while it created the cluster. The nodes that know the cluster have its
+/// members as the only log entry, and the other nodes have no data. In this case no node has been the leader,
+/// and nothing was written.
 fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, String> {
-    // The entry with the index 0 has the members.
+    // The entry with the index 0 contains the members.
     let knows_more = |node: &Node| node.status().last_log > Some(0);
     if used.iter().flatten().any(knows_more) {
         return Ok(false);
@@ -155,13 +161,13 @@ fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool
     Ok(true)
 }
 
-/// Checks that a majority of a group's voters is left. Fewer nodes may lack acknowledged writes. A node
-/// that always lagged may not even know the voters, and alone is no majority.
+/// Checks that a majority of a group's voters is left, because a minority may lack acknowledged writes. A
+/// node that always lagged may not know all voters; it alone is no majority.
 fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), String> {
     let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
-    // If the process died while it created the cluster, some groups have voters that no node knows.
-    // Nothing was written to these groups, and they are created now.
+    // If the process died while it created the cluster, no node knows the voters of some groups. Nothing was
+    // written to these groups, and they are created now.
     if 2 * here > voters.len() || (voters.is_empty() && is_complete) {
         return Ok(());
     }
@@ -176,7 +182,7 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
     ))
 }
 
-/// Refuses to create a cluster next to damaged directories of one, whose data would seem lost.
+/// Refuses to create a cluster beside damaged directories of an existing cluster. Its data would seem lost.
 fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();
@@ -192,7 +198,7 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     ))
 }
 
-/// Refuses states without any log, because the latest acknowledged writes may be in none of them.
+/// Refuses states if no node has a log, because the latest acknowledged writes may be in no state.
 fn refuse_without_logs<'a>(
     data: &Path,
     files: impl Iterator<Item = &'a NodeFiles>,
@@ -210,8 +216,8 @@ fn refuse_without_logs<'a>(
     Ok(())
 }
 
-/// Opens the directory of the only node, which cannot be rebuilt. A damaged directory stays in its
-/// place.
+/// Opens the directory of a store's only node. Such a node cannot be rebuilt, so a damaged directory is not
+/// set aside.
 async fn open_only(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
     let path = directory::path(data, slot);
     open_existing(&path, slot, host).await.map_err(|problem| match problem {
@@ -224,7 +230,8 @@ async fn open_only(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFil
     })
 }
 
-/// Opens the directory of a slot; `None` if the slot has none, or none any more.
+/// Opens the directory of a slot. Returns `None` if there is no directory, or if it was damaged and set
+/// aside.
 pub(super) async fn open_slot(
     data: &Path,
     slot: u64,
@@ -252,7 +259,7 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
 
 async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
-    // Two nodes with one identity would both cast its vote.
+    // Two nodes with one identity would both vote for it.
     if slot_of(identity.node) != slot {
         return Err(Problem::Other(format!(
             "`{}` belongs to node {}, and not to node {slot}: the directories were exchanged or copied; \
@@ -316,8 +323,7 @@ pub(super) async fn start_node(
     Ok(replicas)
 }
 
-/// Starts a node's replica of each arc, in their order. Its peers are neighbours if they are in this
-/// process.
+/// Starts a node's replica of each arc, in the order of the arcs. `neighbours` are the peers in this process.
 pub(super) async fn start_replicas(
     files: NodeFiles,
     transport: Arc<dyn Transport>,

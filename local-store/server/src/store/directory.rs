@@ -1,15 +1,15 @@
-//! The data directory of a node: its lock, its identity, its log and its state; and the handling of a
-//! damaged one.
+//! The data directory of a node: its lock, its identity, its log and its state, and what happens to a damaged
+//! directory.
 //!
 //! ```text
-//! node-2/lock        locked while a process uses the directory
-//! node-2/identity    the cluster and the node; never changed
-//! node-2/log/        the log of the node
-//! node-2/arc-0/      the state of its replica of the first arc; arc-1/ and so on for the others
+//! node-2/lock locked while a process uses the directory
+//! node-2/identity the cluster and the node; never changed
+//! node-2/log/ the log of the node
+//! node-2/arc-0/ the state of its replica of the first arc; arc-1/ and so on for the others
 //! ```
 //!
-//! A damaged directory is never served and never repaired. It is renamed, with the reason in it, and the
-//! node is rebuilt from its peers with a new identity.
+//! A damaged directory is neither used nor repaired. It is set aside: renamed, with the reason in a file. The
+//! node is then rebuilt from its peers with a new identity.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -31,25 +31,25 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// The size of a log segment in bytes. Three nodes of one process have three logs, so segments are
-/// smaller than those of a single log would be, but larger than the largest entry.
+/// The size of a log segment in bytes. A segment must be larger than the largest entry. It is not much
+/// larger, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// The minimum number of tables that the trees of a process keep open. With fewer, most reads would open
-/// a table.
+/// The minimum number of tables (files) that the trees of a process keep open. With fewer, most reads would
+/// have to open a table.
 const OPEN_TABLES_MIN: usize = 16;
-/// The number of open files of a node's log: those of its maximum of 256 MB, its spares, the one being
-/// created, and its lock.
+/// The number of open files of a node's log: the segments of its maximum size of 256 MB, its spares, the
+/// segment that is being created, and its lock.
 const OPEN_LOG_FILES: usize = 24;
 const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The name of the file with the identity of the node.
 const IDENTITY: &str = "identity";
-/// The name of the files that are locked while a directory, or a state in it, is open.
+/// The name of the lock files. One is locked while a directory, or a state in it, is open.
 const LOCK: &str = "lock";
 /// The name of the file with the reason in a directory that was set aside.
 const REASON: &str = "reason";
 
-/// The reason for a directory without data.
+/// The reason that is written into a set-aside directory without data.
 pub(crate) const HOLDS_NOTHING: &str = "it has no data";
 
 /// The resources that the nodes of a process share.
@@ -60,8 +60,8 @@ pub(crate) struct Host {
     nodes: u64,
     /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// The cache of the states. It is created with the first state, which determines the number of
-    /// states.
+    /// The cache of all states. It is created with the first state, because only then the number of states is
+    /// known.
     cache: OnceLock<BlockCache>,
 }
 
@@ -88,10 +88,9 @@ impl Host {
 /// The owner of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The format of the directory, which increases whenever an older program would misread it.
+    /// The format of the directory. It increases when an older program would misread the directory.
     pub(crate) format: u32,
-    /// The name of the cluster, chosen at random when it was created. Nodes of another cluster are
-    /// refused.
+    /// The name of the cluster. It is random, so nodes of another cluster have another name and are refused.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
@@ -149,7 +148,7 @@ pub(crate) struct NodeFiles {
     pub(crate) homes: Vec<Arc<dyn StorageHome>>,
     /// The worker for blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
-    /// The known damage of any of them.
+    /// The known damage of the log and the states.
     pub(crate) damage: Damage,
 }
 
@@ -172,12 +171,12 @@ impl NodeFiles {
 
 /// The reason why a directory cannot be used.
 pub(crate) enum Problem {
-    /// Its files are damaged: it must be set aside.
+    /// Its files are damaged, so it must be set aside.
     Damaged(String),
-    /// It is open elsewhere: by a node of this process that is stopping, because this process has the
-    /// lock of the whole directory.
+    /// A stopping node of this process still has it open. No other process can, because this one holds the
+    /// lock of the whole data directory.
     InUse(String),
-    /// Any other problem: the store must not start.
+    /// Any other problem. The store must not start.
     Other(String),
 }
 
@@ -185,7 +184,8 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // Nothing was written yet, so there is no write to refuse.
+            // On a full disk the open fails as a whole: no write has been accepted yet that the store could
+            // refuse.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
@@ -212,8 +212,8 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// Returns how many tables the trees of a process keep open: its share of files, minus those of the logs
-/// and the trees' other files. A tree that needs more for a moment waits.
+/// Returns how many tables the trees of a process keep open: the files that are left after the logs and the
+/// trees' other files. A tree that needs more at once waits.
 fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
     let files = |number: u64, each: usize| {
         usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
@@ -229,7 +229,7 @@ pub(crate) fn path(data: &Path, slot: u64) -> PathBuf {
     data.join(format!("node-{slot}"))
 }
 
-/// Reads the owner of the directory; `None` if it has none yet.
+/// Reads the identity in a directory; `None` if there is none yet.
 pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Problem> {
     let path = directory.join(IDENTITY);
     let text = match fs::read(&path) {
@@ -256,7 +256,7 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     Ok(Some(identity))
 }
 
-/// Makes a node the owner of the directory, durably. The directory must not have an owner.
+/// Writes the identity of a directory durably. The directory must not have an identity yet.
 pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let fresh = directory.join("identity.new");
@@ -273,7 +273,8 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    // Truncating the log frees two segments while one spare is already there for the next switch.
+    // Truncating the log frees two segments at once. Together with the spare that waits for the next segment,
+    // these are three.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
@@ -291,7 +292,7 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
             host.cache(identity.arcs).clone(),
             damage.clone(),
         )?;
-        // This only checks that the state can be opened; the node opens it again.
+        // This open only checks the state. The node opens it again.
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
         drop(state);
@@ -300,11 +301,11 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     Ok(NodeFiles { identity, log, homes, worker: start("state")?, damage })
 }
 
-/// Returns whether no log, state or view of a node's directory is open.
+/// Returns whether all logs, states and views of a node's directory are closed.
 pub(crate) fn is_free(directory: &Path) -> bool {
     let arcs = fs::read_dir(directory).into_iter().flatten().flatten();
     let states = arcs.flat_map(|arc| fs::read_dir(arc.path()).into_iter().flatten().flatten());
-    // The lock of the log is that of the directory.
+    // The log uses the lock of the directory.
     let locks = states.map(|state| state.path().join(LOCK)).chain([directory.join(LOCK)]);
     locks.filter(|lock| lock.is_file()).all(|lock| {
         let opened = wait_for_one(|| File::options().write(true).open(&lock));
@@ -312,7 +313,7 @@ pub(crate) fn is_free(directory: &Path) -> bool {
     })
 }
 
-/// Returns the name of a directory of another node than the slot's, if there is one.
+/// Returns the name of a directory of a node in another slot, if there is one.
 pub(crate) fn find_node_beside(data: &Path, slot: u64) -> Option<String> {
     let entries = fs::read_dir(data).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -333,7 +334,7 @@ pub(crate) fn list_set_aside(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// Returns the same as [`list_set_aside`], without directories that had no data.
+/// Returns the directories of [`list_set_aside`] that had data.
 pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     let mut found = list_set_aside(data, slot);
     found.retain(|name| {
@@ -343,14 +344,14 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// The maximum number of directories of a slot that are set aside while the store runs. A disk that
-/// keeps damaging its data would be filled with them.
+/// The maximum number of directories of a slot that are set aside while the store runs. The limit keeps a
+/// faulty disk from filling up with set-aside directories.
 const SET_ASIDE_MAX: usize = 3;
 
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// There are too many. The text says what to do.
+/// The maximum is reached. The text says what to do.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {
@@ -362,7 +363,7 @@ pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     ))
 }
 
-/// Renames a damaged directory and writes the reason into it. The caller does not hold its lock.
+/// Renames a damaged directory and writes the reason into it. The caller must have released its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
         format!("the damaged `{}` cannot be set aside: {error}", directory.display())
@@ -421,7 +422,7 @@ mod tests {
             assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         }
         for other in [
-            // The file of a release without arcs, and those of the following ones.
+            // The file of a release without arcs, and the files of later releases.
             r#"{"format":1,"cluster":"c","node":258}"#,
             r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":6,"cluster":"c","node":258,"arcs":3}"#,
@@ -439,7 +440,7 @@ mod tests {
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
     }
 
-    /// Goal: no flipped bit of the file can turn one node into another.
+    /// Goal: a flipped bit never turns one node into another.
     #[test]
     fn a_bit_that_flips_in_an_identity_is_damage() {
         let folder = tempfile::tempdir().unwrap();
@@ -452,7 +453,7 @@ mod tests {
             wrong[place / 8] ^= 1 << (place % 8);
             fs::write(&path, &wrong).unwrap();
             let read = read_identity(folder.path());
-            // The flipped bit is in the name of the checksum, or in white space at the end.
+            // A flipped bit in the name of the checksum, or in white space at the end, changes nothing.
             let is_same = matches!(&read, Ok(Some(found)) if *found == identity);
             let text = String::from_utf8_lossy(&wrong);
             assert!(is_same || matches!(read, Err(Problem::Damaged(_))), "{text}");

@@ -1,10 +1,10 @@
 //! Long reads, which run outside of the runtime's tasks and do not block them.
 //!
-//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and writing
-//! it as JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. So a request
-//! reads a small part in its own task and the rest as a long read: the runtime gives the thread to other
-//! tasks for that time. Small requests never become long reads, because handing over a thread would cost
-//! more than the read.
+//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and writing it as
+//! JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. A request therefore reads a
+//! small part in its own task and the rest as a long read, during which the runtime moves the thread's other
+//! tasks to another thread. Small requests never become long reads, because moving the tasks would cost more
+//! than the read.
 
 use std::num::NonZero;
 use std::thread;
@@ -16,13 +16,14 @@ use tokio::sync::Semaphore;
 pub(crate) const SHORT_READ_BYTES: usize = 64 * 1024;
 /// The number of items that a request reads in its own task, however small they are.
 pub(crate) const SHORT_READ_ITEMS: usize = 256;
-/// The number of items that a request fetches by key in its own task: each can have 400 KB.
+/// The number of items that a request fetches by key in its own task. It is small, because each item can have
+/// 400 KB.
 pub(crate) const SHORT_READ_KEYS: usize = 4;
 
-/// The places for long reads.
+/// The limit of concurrent long reads.
 #[derive(Debug)]
 pub(crate) struct LongReads {
-    /// One place for each processor: more at once would not be faster, and would delay the tasks.
+    /// One place for each processor. More concurrent reads would not be faster, but would delay other tasks.
     places: Semaphore,
 }
 
@@ -53,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a read that waits for another task ends, although the runtime has one thread.
+    /// Goal: a read that waits for another task ends, even on a runtime with one thread.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn other_tasks_run_beside_a_long_read() {
         let read = tokio::spawn(async {

@@ -1,11 +1,10 @@
 //! A running store: its nodes, and the routing of commands and reads to the leaders.
 //!
-//! Each arc of the ring is a group of replicas, one on each node. A majority of the replicas of its arc
-//! commits a command, which is applied before the reply. So a later read on the arc's leader sees it.
-//! One process runs all nodes, each with its own directory, or one of them, whose peers are other
-//! processes. `routes` finds the arc of a command, `transactions` coordinates transactions over several
-//! arcs, and `ring_view` reads from all arcs. HTTP and its formats are elsewhere, and so is the work of
-//! a node.
+//! Each arc of the ring is a group of replicas, one on each node. A command is committed by a majority of its
+//! arc's replicas and applied before the reply. A later read on the arc's leader therefore sees it. A process
+//! runs either all nodes, each with its own directory, or one node, whose peers are other processes. `routes`
+//! finds the arc of a command, `transactions` coordinates transactions over several arcs, and `ring_view`
+//! reads from all arcs.
 
 mod arrivals;
 mod assembly;
@@ -69,7 +68,7 @@ pub struct Config {
     pub region: String,
     /// The account in ARNs, twelve digits.
     pub account: String,
-    /// The number of nodes, each with a replica of all data: three, or one for no replication.
+    /// The number of nodes, each with a replica of all data: three, or one without replication.
     pub replicas: u64,
     /// The number of arcs in the ring of a new data directory, each with its own log: 1 to
     /// [`partition::ARCS_MAX`]. An existing directory keeps its number.
@@ -115,11 +114,11 @@ pub struct NodeReport {
     pub replicas: Vec<Status>,
     /// The directories that were set aside because of damage.
     pub set_aside: Vec<String>,
-    /// Why the node does not report its state, if it does not.
+    /// The reason why the node does not report its state; `None` if it does.
     pub unreachable: Option<String>,
 }
 
-/// Takes the lock of the data directory, whose format this version must be able to read.
+/// Takes the lock of the data directory, and checks that this version can read its format.
 fn lock(config: &Config) -> Result<FileDisk, String> {
     let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
     if config.directory.join("log").is_dir() {
@@ -136,9 +135,9 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
-    /// The replicas that this handle reads from, whoever leads.
+    /// The replicas that this handle always reads from, even after a leader change.
     pinned: Option<Pinned>,
-    /// The owner of the tables of this handle; `None` for the store itself.
+    /// The owner whose tables this handle uses; `None` for the store's own account and Region.
     owner: Option<Arc<Owner>>,
 }
 
@@ -163,17 +162,17 @@ struct Shared {
     long_reads: LongReads,
     token_key: TokenKey,
     ids: Ids,
-    /// A clone for every transaction over several arcs that this process coordinates.
+    /// One clone for every transaction over several arcs that this process coordinates.
     coordinated: Arc<()>,
     /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
     region: String,
     account: String,
-    /// The lock on the data directory, if the store has one.
+    /// The lock on the data directory; `None` for a store without a directory.
     lock: Option<FileDisk>,
 }
 
-/// Returns the number of arcs of a ring. Each node has a replica of all.
+/// Returns the number of arcs of the ring. Each node has a replica of every arc.
 fn arcs_of(nodes: &[Vec<Node>]) -> u32 {
     let arcs = nodes.first().map_or(0, Vec::len);
     u32::try_from(arcs).unwrap_or(ARCS_MAX)
@@ -183,7 +182,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let nodes = self.nodes.send_replace(Arc::default());
         let lock = self.lock.clone();
-        // If the runtime has ended, so have the nodes' tasks.
+        // If the runtime has ended, the nodes' tasks have ended, too.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for node in nodes.iter().flatten() {
@@ -195,26 +194,25 @@ impl Drop for Shared {
     }
 }
 
-/// Called once when a disk failed: the process must end, because unacknowledged writes may or may not be
-/// on disk.
+/// Ends the process. Called once, after a disk failure: unacknowledged writes may or may not be on disk.
 pub type OnFatal = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Store {
-    /// Opens the store in a directory: starts its nodes and its ticks on the current tokio runtime, and
-    /// waits until a node leads.
+    /// Opens the store in a directory: starts its nodes and its ticks on the current tokio runtime, and waits
+    /// until a node leads.
     ///
     /// # Errors
-    /// The directory is in use, cannot be read or written, or a majority of it is damaged.
+    /// The directory is in use or cannot be read or written, or the data of a majority of nodes is damaged.
     pub async fn open(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
         let store = Self::open_without_ticks(config, on_fatal).await?;
         tokio::spawn(ticks::run(store.downgrade()));
         Ok(store)
     }
 
-    /// Opens one node of a store whose other nodes are separate processes, and waits until the node has
-    /// an identity. [`Config::replicas`] is ignored. `on_damage` is called once, when the node's disk is
-    /// damaged and the others can do without the node. When the store is opened again, it sets the
-    /// node's directory aside, and the node is rebuilt.
+    /// Opens one node of a store whose other nodes are separate processes, and waits until the node has an
+    /// identity. [`Config::replicas`] is ignored. `on_damage` is called once, when the node's disk is damaged
+    /// and the other nodes can continue without it. The next time the store is opened, it sets the node's
+    /// directory aside, and the node is rebuilt.
     ///
     /// # Errors
     /// As [`Store::open`], and if a peer is in another cluster or has other settings.
@@ -273,7 +271,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store as [`Store::open`] does, without ticks, for tests that do this work themselves.
+    /// Opens the store as [`Store::open`] does, but without ticks, for tests that run them themselves.
     pub(crate) async fn open_without_ticks(
         config: Config,
         on_fatal: OnFatal,
@@ -311,7 +309,7 @@ impl Store {
         for arc in store.arcs() {
             store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
         }
-        // The nodes began with the states on their disks, which lag behind the log.
+        // The nodes have now applied their logs, whose time may be later than the clock.
         store.follow_time();
         for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
@@ -337,12 +335,12 @@ impl Store {
         self.shared.arcs
     }
 
-    /// Returns whether a node of this process leads each arc.
+    /// Returns whether every arc is led by a node of this process.
     pub(crate) fn leads(&self) -> bool {
         self.arcs().all(|arc| self.replica(arc).leads())
     }
 
-    /// Returns a handle on the tables of an account and a Region only.
+    /// Returns a handle that uses only the tables of this account and Region.
     #[must_use]
     pub fn of_owner(&self, account: &str, region: &str) -> Self {
         let is_own = account == self.shared.account && region == self.shared.region;
@@ -350,17 +348,17 @@ impl Store {
         Self { owner, ..self.clone() }
     }
 
-    /// Finds the table with this name among the owner's.
+    /// Finds the owner's table with this name.
     #[must_use]
     pub fn find_table(&self, name: &str) -> Option<Arc<Table>> {
         match self.owner {
-            // The usual case allocates no name.
+            // In the usual case, without an owner, no name has to be allocated.
             None if !name.contains('/') => self.catalogue().find(name).cloned(),
             _ => self.catalogue().find(self.table_name(name)?.whole()).cloned(),
         }
     }
 
-    /// Returns the full name of the owner's table; `None` if no table can have this name.
+    /// Returns the catalogue's name of the owner's table; `None` for an invalid name.
     pub(crate) fn table_name(&self, name: &str) -> Option<TableName> {
         owner::table_name(self.owner.as_deref(), name)
     }
@@ -370,7 +368,7 @@ impl Store {
         owner::owns(self.owner.as_deref(), table)
     }
 
-    /// Returns a transaction's token, distinct from those of other owners.
+    /// Returns a transaction's token in a form that differs between owners.
     pub(crate) fn request_token(&self, token: &str) -> String {
         owner::request_token(self.owner.as_deref(), token)
     }
@@ -419,8 +417,8 @@ impl Store {
         lock.map(|lock| directory::list_set_aside(lock.path(), slot)).unwrap_or_default()
     }
 
-    /// Sends the time of this process's clock to the other processes of the store, after it was changed.
-    /// Returns the slots that did not answer.
+    /// After a change of this process's clock, sends its time to the store's other processes. Returns the
+    /// slots that did not answer.
     pub async fn spread_clock(&self) -> Vec<u64> {
         let clock = self.clock();
         let state = ClockState { is_frozen: clock.is_frozen(), now: clock.now() };
@@ -430,24 +428,25 @@ impl Store {
         }
     }
 
-    /// Returns whether other processes have nodes of the store, with clocks of their own.
+    /// Returns whether other processes run nodes of the store. They have their own clocks.
     pub(crate) fn has_other_processes(&self) -> bool {
         self.shared.membership.is_some()
     }
 
-    /// Writes the time of the clock to the log, so that a restart begins no earlier. Any arc's log will
-    /// do, because a process has one clock.
+    /// Writes the time of the clock to the log, so that the clock never starts earlier after a restart. One
+    /// arc's log is enough: a process has one clock.
     ///
     /// # Errors
-    /// The time is not known to be on disk.
+    /// It is unknown whether the time is on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
-        // Every log entry has the time. This command only does what the next tick does anyway.
+        // Every log entry contains the time, so any command is enough. This command only does what the next
+        // tick does anyway.
         self.replica(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
         Ok(())
     }
 
-    /// Advances the clock of this process to the time that its nodes have applied: another process may
-    /// lead, and its clock may have been advanced.
+    /// Advances the clock of this process to the time that its nodes have applied. The leader may be in
+    /// another process, and its clock may have been advanced.
     pub(crate) fn follow_time(&self) {
         for node in self.current_nodes().iter().flatten() {
             self.shared.clock.reach(node.reached());
@@ -484,18 +483,18 @@ impl Store {
         self.owner.as_ref().map_or(&self.shared.account, |owner| &owner.account)
     }
 
-    /// Returns the counts of requests to each partition.
+    /// Returns the traffic of each partition.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.shared.traffic
     }
 
-    /// Returns the places for long reads.
+    /// Returns the limit of concurrent long reads.
     pub(crate) fn long_reads(&self) -> &LongReads {
         &self.shared.long_reads
     }
 
-    /// Returns the tables as of the last applied entries.
+    /// Returns all tables, as of the last applied entries.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         let mut parts: Vec<Arc<Catalogue>> =
@@ -509,8 +508,8 @@ impl Store {
         }
     }
 
-    /// Returns a view that is consistent within each arc and eventually consistent: it may lack the
-    /// latest acknowledged writes if a leader has just changed.
+    /// Returns a view for eventually consistent reads. It is consistent within each arc. It may lack the
+    /// latest acknowledged writes after a change of leader.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {
@@ -529,7 +528,7 @@ impl Store {
         self.up_to_date_in(self.arcs()).await
     }
 
-    /// Returns the same handle as [`Store::up_to_date`], for reads in some of the arcs only.
+    /// Returns the same as [`Store::up_to_date`] for reads that need only `arcs`.
     pub(crate) async fn up_to_date_in(
         &self,
         arcs: impl Iterator<Item = ArcId>,
@@ -541,8 +540,8 @@ impl Store {
         Ok(pinned)
     }
 
-    /// Reads items at one point in the order of all transactions. If running transactions prevent that,
-    /// returns a reason for each item.
+    /// Reads items at one point in the order of all transactions. Returns a reason for each item if running
+    /// transactions prevent the read.
     ///
     /// # Errors
     /// No majority of the nodes answers in time, or the storage cannot be read.
@@ -563,21 +562,21 @@ impl Store {
         items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()))
     }
 
-    /// Executes commands. Those for one arc go into one log entry, in order. Returns once they are
-    /// committed and applied, with one reply for each.
+    /// Executes commands and returns one reply for each, after all are committed and applied. The commands
+    /// for one arc go into one log entry, in order.
     ///
     /// # Errors
-    /// See [`Unavailable`]. If one of several arcs fails, the commands of the others stay executed.
+    /// See [`Unavailable`]. If one of several arcs fails, the commands in the other arcs stay executed.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // On the heap, so that a ring of one arc does not pay for a path that it never takes.
+        // On the heap, to keep the future small for a store with one arc, which never comes here.
         Box::pin(routes::submit(self, commands)).await
     }
 
-    /// Waits until the global indexes contain every write that was answered before the call. Reads of
-    /// them do not wait for that: as in DynamoDB, they are eventually consistent.
+    /// Waits until the global indexes contain every write that was answered before the call. Other reads are
+    /// eventually consistent, as in DynamoDB.
     ///
     /// # Errors
     /// An arc cannot be read.
@@ -588,7 +587,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes every item that has expired by now, up to the maximum of one sweep.
+    /// Deletes the items that have expired, up to the maximum of one sweep.
     ///
     /// # Errors
     /// See [`Unavailable`].

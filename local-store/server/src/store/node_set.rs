@@ -1,5 +1,5 @@
-//! The nodes of this process that a store reads from. A damaged node is replaced by its rebuilt
-//! successor.
+//! The nodes of this process from which a store reads. When a damaged node was rebuilt, the new node replaces
+//! it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use node::ring::ArcId;
 /// The replicas of each node, in the order of the arcs; the nodes are in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
 
-/// The current nodes of a process, which can be replaced; never empty while the store runs.
+/// The current nodes of a process. A node can be replaced. The set is never empty while the store runs.
 pub(super) type NodeSet = watch::Sender<Nodes>;
 
 /// Creates the node set with a store's first nodes.
@@ -21,15 +21,15 @@ pub(super) fn node_set(nodes: Vec<Vec<Node>>) -> NodeSet {
     watch::Sender::new(Arc::new(nodes))
 }
 
-/// The nodes that a request is pinned to, and for each arc the position of the one that it reads from.
+/// The nodes that a request is pinned to, and for each arc the position of the node that it reads from.
 #[derive(Clone)]
 pub(super) struct Pinned {
     nodes: Nodes,
     places: [u8; ARCS_MAX as usize],
 }
 
-/// Returns the position of the node that leads an arc, as far as the nodes of this process know. A node
-/// with a damaged disk is used only if there is no other. Without a leader, a complete node is used.
+/// Returns the position of the node that leads an arc, if a node of this process knows the leader. Otherwise
+/// returns a node with complete data. A node with a damaged disk is the last choice.
 fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
     if nodes.len() < 2 {
         return 0;
@@ -46,7 +46,7 @@ fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
 }
 
 impl Store {
-    /// Returns the nodes of this process, or those that this handle is pinned to.
+    /// Returns the nodes of this process, or the nodes that this handle is pinned to.
     pub(super) fn current_nodes(&self) -> Nodes {
         match &self.pinned {
             Some(pinned) => Arc::clone(&pinned.nodes),
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// Returns the replica of an arc that this handle asks: the arc's leader, if it is in this process.
+    /// Returns the replica of an arc that this handle uses: the leader, if it is in this process.
     pub(crate) fn replica(&self, arc: ArcId) -> Node {
         let nodes = self.current_nodes();
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -69,8 +69,8 @@ impl Store {
         node.expect("a store has at least one node")
     }
 
-    /// Returns a handle that asks the same replicas from now on, so that a later read never sees an
-    /// older state than an earlier one, whoever leads.
+    /// Returns a handle that always uses the same replicas, so that a later read never sees an older state
+    /// than an earlier one, even after a change of leader.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
         let nodes = self.current_nodes();
@@ -81,7 +81,7 @@ impl Store {
         Self { pinned: Some(Pinned { nodes, places }), ..self.clone() }
     }
 
-    /// Returns whether a node that this handle reads from is damaged, and others are available.
+    /// Returns whether this handle reads from a damaged node although the store has other nodes.
     pub(crate) fn reads_damaged(&self) -> bool {
         let is_damaged = |arc| {
             let replica = self.replica(arc);

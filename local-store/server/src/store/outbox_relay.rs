@@ -1,9 +1,9 @@
 //! Outbox relay: delivers an arc's changes of index entries to another arc, in order.
 //!
-//! Every replica runs one relay for each other arc, so an arc that is unavailable blocks only its own
-//! changes. Only the leader's relays deliver. Changes are trimmed after they were acknowledged. If a
-//! delivery or its acknowledgement is lost, the next round delivers it again, and the receiving machine
-//! discards what it has: delivery is at least once, application exactly once.
+//! Every replica runs one relay for each other arc, so an unavailable arc blocks only the changes for itself.
+//! Only the leader's relays deliver. Changes are trimmed after they were acknowledged. If a delivery or its
+//! acknowledgement is lost, the next round delivers again, and the receiving machine discards duplicates.
+//! Delivery is at-least-once, and application is exactly-once.
 
 use std::time::Duration;
 
@@ -18,28 +18,32 @@ use super::{Store, Unavailable, WeakStore};
 use node::ring::ArcId;
 use node::{Node, WeakNode};
 
-/// The interval of outbox checks without a notification.
+/// The interval of outbox checks if no notification arrives.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Time to wait when nothing was accepted: the index is not known there yet, or the arc is unavailable.
+/// The pause after a round in which nothing was accepted: the receiving arc does not know the index yet, or
+/// it is unavailable.
 const RETRY: Duration = Duration::from_millis(20);
-/// Changes for one arc that may wait before writes are refused (back-pressure): what 10,000 writes a
-/// second leave while an arc elects a leader, which takes about two seconds. The relay delivers them in
-/// 40 rounds. At 400 KB each they are 8 GB; most have some hundred bytes. Few in tests.
+/// The number of waiting changes for one arc at which writes are refused (back-pressure). An election takes
+/// about two seconds, in which 10,000 writes a second leave this many changes. The relay delivers them in 40
+/// rounds. Most changes have some hundred bytes; with the maximum of 400 KB they are 8 GB. Tests use a small
+/// number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The same for background work of the store, which leaves most of the room to requests. One step can
-/// add some thousands of changes; the store checks for room before it.
+/// The same number for the store's own background work. It is smaller, to leave most of the room to requests.
+/// One step can add some thousands of changes; the store checks the number before each step.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The time that a TTL sweep of a client waits for room: a few elections, and less than the client waits
-/// for its response. After one wait in vain the sweep does not wait again. Short in tests.
+/// The maximum time that a client's TTL sweep waits for room. It is longer than a few elections, and shorter
+/// than the client waits for its response. After one time-out the sweep does not wait again. Tests use a
+/// short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
-/// Time without a successful delivery after which the relay logs a warning.
+/// The time without a successful delivery after which the relay logs a warning.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// Returns whether writes of a table are blocked in an item's arc, because too many changes wait for
-    /// other arcs. Writes in progress are not blocked, so a few more changes may come.
+    /// Returns whether writes of a table are blocked in an item's arc because too many changes wait for other
+    /// arcs. Writes in progress still end, so a few more changes can be added.
     pub(crate) fn blocks_writes(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
-        // Asked before every write: a ring of one arc has no outbox, and opens no view for it.
+        // This runs before every write, so a store with one arc, which has no outbox, returns without opening
+        // a view.
         if self.arc_count() == 1 {
             return Ok(false);
         }
@@ -58,7 +62,7 @@ pub(crate) fn has_room(store: &Store, replica: &Node, table: &Table) -> Result<b
     full.map(|full| !full).map_err(|error| Unavailable::NotDone(error.to_string()))
 }
 
-/// Waits until background work may add entries, at most for `patience`. Returns whether it may.
+/// Waits at most `patience` until background work may add entries. Returns false after a time-out.
 pub(crate) async fn wait_for_room(
     store: &Store,
     replica: &Node,
@@ -84,7 +88,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     };
     let mut last_progress = Instant::now();
     loop {
-        // If the sender is gone, so is the replica, and nothing is left to do.
+        // If the sender was dropped, the replica has ended, and nothing is left to deliver.
         if let Ok(Err(_)) = tokio::time::timeout(CHECK_INTERVAL, applied.changed()).await {
             return;
         }
@@ -117,9 +121,9 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
 enum Progress {
     /// Everything is delivered.
     Arrived,
-    /// A part was accepted.
+    /// A part of the changes was accepted.
     Partly,
-    /// Nothing was accepted: the index is not known there yet.
+    /// Nothing was accepted, because the receiving arc does not know the index yet.
     Nothing,
 }
 
@@ -151,7 +155,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     Ok(if upto >= last { Progress::Arrived } else { Progress::Partly })
 }
 
-/// Waits until the changes that an arc now has for others have arrived.
+/// Waits until the changes that are now in an arc's outbox have been delivered.
 pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
     let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;

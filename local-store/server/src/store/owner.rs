@@ -1,16 +1,16 @@
-//! The owner of the tables that a request refers to, in a store that separates accounts and Regions.
+//! Owners: the accounts and Regions that have their own tables, in a store that separates them.
 //!
-//! Tables of the store's own account and Region have no owner in their names, so that they are the same
-//! with and without the option. The listener determines the sender of a request.
+//! The names of tables in the store's own account and Region have no prefix for the owner, so that these
+//! tables are the same with and without the option.
 
 use partition::{Table, TableName};
 
-/// An account and a Region other than the store's.
+/// An account and a Region that are not the store's own.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) account: String,
     pub(super) region: String,
-    /// The prefix of its tables' names in the catalogue.
+    /// The prefix of the owner's table names in the catalogue.
     name: String,
 }
 
@@ -26,9 +26,9 @@ fn prefix(owner: Option<&Owner>) -> &str {
     owner.map_or("", |owner| owner.name.as_str())
 }
 
-/// Returns the name of an owner's table; `None` if no table can have this name.
+/// Returns the catalogue's name of an owner's table; `None` for an invalid name.
 pub(super) fn table_name(owner: Option<&Owner>, name: &str) -> Option<TableName> {
-    // Otherwise a client could name another owner's table by writing the prefix itself.
+    // A name with a slash could be a name with the prefix of another owner.
     (!name.contains('/')).then(|| TableName::new(prefix(owner), name))
 }
 
@@ -37,8 +37,8 @@ pub(super) fn owns(owner: Option<&Owner>, table: &Table) -> bool {
     table.name.owner() == prefix(owner)
 }
 
-/// Returns the token of an owner's transaction, distinct from equal tokens of other owners.
+/// Returns a transaction's token with the owner's prefix, so that equal tokens of two owners differ.
 pub(super) fn request_token(owner: Option<&Owner>, token: &str) -> String {
-    // The name of a table has the same form, for the same reason.
+    // Table names have the same form, for the same reason.
     TableName::new(prefix(owner), token).whole().to_owned()
 }

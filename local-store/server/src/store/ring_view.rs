@@ -1,8 +1,8 @@
 //! The states of all arcs as one view.
 //!
-//! A key or a range is looked up in its arc. The state of an arc is taken at the first access, so a
-//! request for one arc takes one state. Each arc is shown as of one entry of its log, but not all of
-//! them as of one point in time; `transactions` provides that.
+//! A key or a range is looked up in its arc. The view of an arc is taken at the first access, so a request
+//! for one arc takes one view. Each arc is seen as of one entry of its log. Different arcs may be seen as of
+//! different points in time; `transactions` reads several arcs as of one point in time.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,13 +13,13 @@ use partition::{
 use node::Node;
 use node::ring::ArcId;
 
-/// The state of one arc.
+/// The view of one arc.
 type Taken = Box<dyn View + Send + Sync>;
 
 /// The arcs of a ring as one view.
 pub struct RingView {
     catalogue: Arc<Catalogue>,
-    /// The replica and the state of each arc, in their order.
+    /// The replica and the view of each arc, in the order of the arcs.
     arcs: Vec<(Option<Node>, OnceLock<Taken>)>,
 }
 

@@ -1,8 +1,8 @@
 //! The routing of commands to their arcs, if there are several.
 //!
-//! A command on an item goes to the item's arc. A change of a table is decided in the first arc and then
-//! adopted by the others. The requesting process updates the other arcs. If it dies, or an arc is
-//! unavailable, the next tick of the first arc's leader completes the update.
+//! A command on an item goes to the item's arc. The first arc decides a change of a table, and the process of
+//! the request then updates the other arcs. If the process dies, or an arc is unavailable, the next tick of
+//! the first arc's leader completes the update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_foll
 use super::{Store, Unavailable, transactions};
 use node::ring::ArcId;
 
-/// The maximum number of tables in one entry to an arc. An entry has room for more of the largest ones,
-/// whose policies and tags take some hundred kilobytes.
+/// The maximum number of tables in one entry to an arc. Even the largest tables fit, whose policies and tags
+/// have some hundred kilobytes.
 const TABLES_PER_ENTRY: usize = 50;
 
-/// Commands that wait for the others of their request, each with its position in the request.
+/// Commands that are collected before they are sent, each with its position in the request.
 type Waiting = BTreeMap<ArcId, Vec<(usize, Command)>>;
 
 /// Executes commands and returns one reply for each.
@@ -27,7 +27,7 @@ pub(super) async fn submit(
 ) -> Result<Vec<Reply>, Unavailable> {
     let several = commands.len() > 1;
     submit_in_order(store, commands).await.map_err(|error| match error {
-        // One arc refused its part, and others may have executed theirs.
+        // Other arcs may have executed their commands, so the request as a whole has an unknown outcome.
         Unavailable::NotDone(reason) if several => Unavailable::Unknown(reason),
         other => other,
     })
@@ -37,7 +37,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
     let mut waiting = Waiting::new();
     for (place, command) in commands.into_iter().enumerate() {
-        // Earlier commands must be applied before the arc of this one is determined.
+        // The earlier commands may create the table, so they must be applied before the arc of this command
+        // is determined.
         let catalogue = match &command {
             Command::Write(write) => for_items(store, &[write.table]).await?,
             _ => Some(store.catalogue()),
@@ -69,8 +70,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// Returns a catalogue in which all of these tables accept items; `None` if one of them does not. Asks
-/// the arcs for what this node does not know yet.
+/// Returns a catalogue in which all of these tables accept items; `None` if one of them does not. If this
+/// node does not know enough, it asks the arcs.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -117,7 +118,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
         let unanswered = || Unavailable::Unknown("a command was not answered".to_owned());
         return reply.ok_or_else(unanswered);
     };
-    // The change is decided, whatever happens here: the next tick completes it.
+    // The first arc has decided the change. If an arc is not updated here, the next tick updates it.
     if let Err(error) = bring_along(store).await {
         tracing::debug!(%error, "a change of a table has not reached every arc yet");
     }
@@ -125,7 +126,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Updates every arc to the tables of the first one, as far as this node knows them.
+/// Updates the tables of every arc to those of the first arc, as far as this node knows them.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
@@ -144,9 +145,9 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         strange.extend(gone.map(|table| (arc, table.id)));
     }
     if !strange.is_empty() {
-        // A table of another arc was in the first one before. So if the first one certainly lacks it
-        // now, it was deleted. The same replica is brought up to date and read, because another one may
-        // lag behind it.
+        // Every table of another arc was first created in the first arc. A table that the first arc no longer
+        // has was therefore deleted. The check must use one up-to-date replica, because another replica may
+        // lag behind.
         let first = store.replica(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();
@@ -162,7 +163,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
         Ok::<_, Unavailable>(())
     });
-    // An unavailable arc must not block the others.
+    // `join_all` waits for all arcs, so an unavailable arc does not block the others.
     for sent in join_all(sends).await {
         sent?;
     }

@@ -1,12 +1,12 @@
-//! The background verification of everything that a node has on disk. Without it, damage of data that is
-//! never read would be found only after the other copies are lost.
+//! The background verification of everything that a node has on disk. It finds damage of data that is never
+//! read, while the other copies are still intact.
 //!
-//! A thread for each node reads tables, files of stream records and the log, and compares them with
-//! their checksums. Damage is handled like damage that a request finds. The thread reads 128 KB at a
-//! time and then sleeps for as long as that may take. Its rate is at least 1 MB/s for each node, or
-//! enough to read everything in five days, up to 16 MB/s. At 1 MB/s it uses some 0.1 % of a core. A pass
-//! begins a day after the previous one ended and resumes after a restart, so up to 7 TB for each node
-//! are verified at least weekly. Data in the system's page cache is not read from the disk.
+//! A thread for each node reads tables, files of stream records and the log, and compares them with their
+//! checksums. Damage is handled like damage that a request finds. The thread reads 128 KB at a time and then
+//! sleeps to keep its rate. Its rate is at least 1 MB/s for each node, or enough to read everything in five
+//! days, up to 16 MB/s. At 1 MB/s it uses some 0.1 % of a core. A pass begins a day after the previous one
+//! ended and resumes after a restart, so up to 7 TB for each node are verified at least weekly. Data in the
+//! system's page cache is not read from the disk.
 
 use std::fs;
 use std::io;
@@ -24,25 +24,25 @@ use node::scrub::Progress;
 use node::{Node, WeakNode, slot_of};
 use storage::StoredFile;
 
-/// The planned duration of a pass, unless the minimum or the maximum rate prevents it.
+/// The planned duration of a pass. The minimum and the maximum rate can change it.
 const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 /// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// The minimum rate in bytes per second, whose cost is not measurable. The next constant is the maximum
+/// The minimum rate in bytes per second. Its cost is too small to measure. The next constant is the maximum
 /// rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
-/// The number of bytes of the log that are read at a time. The log's worker appends nothing meanwhile.
+/// The number of bytes of the log that are read at a time. During a read, the log cannot append.
 const LOG_PIECE_BYTES: usize = 128 * 1024;
-/// The maximum sleep, after which the thread checks whether the node has ended.
+/// The maximum sleep. After it, the thread checks whether the node has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// The interval between two checks whether a pass is due.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval between two writes of the progress to disk, which is the work that is repeated after a
-/// restart.
+/// The interval between two writes of the progress to disk. After a restart, at most this much work is
+/// repeated.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
-/// The name of the file with the progress, next to a state.
+/// The name of the progress file, next to a state.
 const FILE: &str = "scrub";
 
 /// The progress of a pass, as it is stored in its file.
@@ -78,7 +78,7 @@ struct Place {
 
 /// The reason why a pass was interrupted.
 enum Cut {
-    /// The node ends, or is damaged, which is reported.
+    /// The node is ending or damaged. Damage has been reported.
     Ended,
     /// A transient failure: the pass is retried.
     Failed(String),
@@ -151,7 +151,7 @@ impl Place {
     fn verify_state(&self, noted: &mut Noted, meter: &mut Meter) -> Result<(), Cut> {
         let mut noted_at = Instant::now();
         loop {
-            // A snapshot may have replaced the state, so the storage is looked up for each file.
+            // An installed snapshot may have replaced the state, so the storage is looked up for each file.
             let storage = self.node().ok_or(Cut::Ended)?.storage();
             let mut is_cut = false;
             let mut progress = noted.progress.clone();
@@ -195,7 +195,8 @@ impl Place {
         }
     }
 
-    /// Publishes the progress, and writes it to disk if that is due. Losing it costs a pass.
+    /// Publishes the progress, and writes it to disk if `is_due`. A failed write is only logged, because at
+    /// worst a pass is repeated.
     fn publish(&self, noted: &Noted, is_due: bool) -> Result<(), Cut> {
         let node = self.node().ok_or(Cut::Ended)?;
         node.scrub().update(|shown| *shown = noted.progress.clone());
@@ -230,7 +231,8 @@ impl Meter {
         Self { bytes_per_second, begun: Instant::now(), bytes: 0 }
     }
 
-    /// Sleeps until this number of further bytes may be read. Returns false if the node ends meanwhile.
+    /// Sleeps until this number of further bytes may be read. Returns false if the node ends during the
+    /// sleep.
     fn wait(&mut self, bytes: usize, is_there: impl Fn() -> bool) -> bool {
         self.bytes += bytes as u64;
         let until = Duration::from_millis(self.bytes.saturating_mul(1_000) / self.bytes_per_second);

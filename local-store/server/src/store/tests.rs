@@ -1,5 +1,5 @@
-//! A store of three nodes on a real directory: commands, restarts, ticks, and nodes that lose their
-//! data, without HTTP.
+//! Tests without HTTP of a store of three nodes on a real directory: commands, restarts, ticks, and nodes
+//! that lose their data.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -106,7 +106,7 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
     assert!(get(&store, "k7").is_some());
     drop(store);
     let store = open(folder.path()).await;
-    // A new leader may still be applying its log. A write is applied after all of it.
+    // A new leader may still be applying its log. This write is applied after the whole log.
     store.submit(vec![put("b", Item::new())]).await.unwrap();
     assert!(get(&store, "a").is_some());
     assert!((0..20).all(|n| get(&store, &format!("k{n}")).is_some()));
@@ -123,7 +123,7 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     });
     let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
     drop(others);
-    // The first node has stored its members durably, and no other knows them.
+    // The first node has stored its members durably. No other node knows them.
     let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
     let transport = Arc::new(LocalTransport::default());
     let replicas = cluster::start_replicas(first, transport, true, &clock, &host).await.unwrap();
@@ -155,8 +155,7 @@ async fn large_concurrent_updates_are_all_executed() {
     let writers = (0..120).map(|n| {
         let (store, command) = (store.clone(), update(n));
         tokio::spawn(async move {
-            // On a machine that is busy for seconds an outcome may be unknown. Repeating the same update
-            // changes nothing.
+            // On a busy machine an outcome may be unknown. The update is idempotent, so it can be repeated.
             for _ in 0..20 {
                 if let Ok(replies) = store.submit(vec![command.clone()]).await {
                     return replies;
@@ -171,8 +170,8 @@ async fn large_concurrent_updates_are_all_executed() {
     assert!((0..120).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
 
-/// Goal: a request that repeats a value so often that no log entry has room for it is refused alone, and
-/// the store continues.
+/// Goal: a request that is too large for any log entry, because it repeats a value, is refused. The store
+/// continues with other requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_no_entry_has_room_for_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +193,7 @@ async fn a_request_that_no_entry_has_room_for_is_refused() {
     let writes: Vec<Command> =
         operations.iter().cloned().map(Box::new).map(Command::Write).collect();
     let transaction = Command::Transaction(Box::new(Transaction { token: None, operations }));
-    // Other requests at the same time share no entry with it.
+    // Concurrent requests succeed, because they are not in the same entry.
     let small = async || store.submit(vec![put("small", Item::new())]).await.unwrap();
     let (large, before, after) =
         tokio::join!(store.submit(vec![transaction.clone()]), small(), small());
@@ -239,7 +238,7 @@ async fn expired_items_are_deleted_within_seconds_of_store_time() {
     assert!(store.now() >= EpochMillis(now.0 + 120_000 + 3 * 3_600_000));
 }
 
-/// Goal: a requested sweep ends, whatever the number of expired items.
+/// Goal: a requested sweep ends, however many items have expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sweep_has_a_maximum_and_the_next_one_deletes_the_rest() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,14 +251,14 @@ async fn a_sweep_has_a_maximum_and_the_next_one_deletes_the_rest() {
     store.submit(vec![create(), enable, step]).await.unwrap();
     let puts = (0..1_501).map(|number| put(&number.to_string(), item.clone()));
     store.submit(puts.collect()).await.unwrap();
-    // A tick may have deleted some before.
+    // A tick may have deleted some items before.
     let deleted = store.sweep_time_to_live().await.unwrap().expired;
     assert!(deleted <= 1_500, "{deleted}");
     store.sweep_time_to_live().await.unwrap();
     assert!(get(&store, "0").is_none() && get(&store, "1500").is_none());
 }
 
-/// Waits until every node has its data and its vote.
+/// Waits until every node has its data and votes.
 async fn healed(store: &Store, incarnations: [u64; 3]) {
     let wanted: Vec<u64> = (1..=3).zip(incarnations).map(|(slot, n)| node_id(slot, n)).collect();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
@@ -287,7 +286,7 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     let items: Vec<Command> = (0..500).map(|n| put(&format!("k{n}"), Item::new())).collect();
     store.submit(items).await.unwrap();
     drop(store);
-    // First the whole directory is missing, then only the log.
+    // The test first removes the whole directory, then only the log.
     let aside = |slot: u64, name: &str| folder.path().join(format!("node-{slot}{name}"));
     wait_until_closed(folder.path()).await;
     std::fs::remove_dir_all(aside(2, "")).unwrap();
@@ -302,13 +301,13 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     assert!(reason.contains("its log is missing"), "{reason}");
     drop(store);
     wait_until_closed(folder.path()).await;
-    // Of the first three nodes only the rebuilt ones are left, and the third is damaged: the damage is
-    // found, and all acknowledged writes are still there.
+    // Only two rebuilt nodes and the third node are left, and the third is damaged. The damage is found, and
+    // all acknowledged writes are still there.
     let log = aside(3, "/log");
     let segment = std::fs::read_dir(&log).unwrap().map(|found| found.unwrap().path());
     let segment = segment.filter(|path| path.to_string_lossy().contains("segment-")).max().unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
-    // The bit is in the payload of the first record, with valid records after it.
+    // The bit is in the payload of the first record. Valid records follow it.
     bytes[4096 + 42] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
     let store = open(folder.path()).await;
@@ -319,7 +318,7 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     assert!((0..500).all(|n| get(&strong, &format!("k{n}")).is_some()));
 }
 
-/// Goal: acknowledged writes are never silently missing, however much of a directory is lost.
+/// Goal: acknowledged writes are never silently missing, whichever part of a directory is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn states_without_any_log_are_refused() {
     for replicas in [1, 3] {
@@ -340,12 +339,12 @@ async fn states_without_any_log_are_refused() {
             "{error}"
         );
         wait_until_closed(folder.path()).await;
-        // The states are kept for a restore with a copy of the logs.
+        // The states are kept, so that an operator can restore them with a copy of the logs.
         assert!(folder.path().join("node-1/arc-0/state-1/current").exists());
     }
 }
 
-/// Writes more than fits in memory, and waits until each node has a table on disk.
+/// Writes more data than fits in memory, and waits until each node has a table (file) on disk.
 async fn write_a_table(store: &Store, folder: &Path, replicas: u64) {
     for n in 0..50 {
         let item = Item::new().with("v", "x".repeat(390 * 1024));
@@ -361,7 +360,7 @@ async fn write_a_table(store: &Store, folder: &Path, replicas: u64) {
     }
 }
 
-/// Goal: whatever is missing or empty in one node's state, the node is rebuilt from the others.
+/// Goal: if any file of one node's state is missing or empty, the node is rebuilt from the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_state_lacks_files_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
@@ -426,7 +425,7 @@ fn damage(directory: &Path, slot: u64) {
     std::fs::write(&segment, bytes).unwrap();
 }
 
-/// Goal: a store whose nodes are all damaged does not become an empty one.
+/// Goal: if all nodes of a store are damaged, no empty store takes its place.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_new_store_is_created_next_to_a_damaged_one() {
     for replicas in [1, 3] {
@@ -448,7 +447,7 @@ async fn no_new_store_is_created_next_to_a_damaged_one() {
     }
 }
 
-/// Goal: exchanged directories are recognised.
+/// Goal: the store recognises that two directories were exchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_in_another_place_is_refused() {
     let folder = tempfile::tempdir().unwrap();

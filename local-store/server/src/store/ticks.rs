@@ -1,9 +1,10 @@
-//! The background work of the store, in store time: expires items, rotates and trims stream shards,
-//! splits partitions, completes TTL changes, builds and removes indexes, and removes the remains of
-//! deleted tables. Each arc works for itself, and the first one also for all.
+//! The background work of the store, in store time: expires items, rotates and trims stream shards, splits
+//! partitions, completes TTL changes, builds and removes indexes, and removes the remains of deleted tables.
+//! The leader of each arc does the work of its arc. The leader of the first arc also does the work that
+//! concerns all arcs.
 //!
-//! Nothing is changed here. Each finding becomes a command in the log, which checks again when it is
-//! applied. A tick that is missed, late, or repeated does no harm.
+//! Ticks change the state only with commands in the log. A command checks again when it is applied, so a
+//! missed, late or repeated tick does no harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,17 +21,18 @@ use crate::store::{Store, Unavailable, WeakStore, routes};
 use node::Node;
 use node::ring::ArcId;
 
-/// The interval between two ticks. TTL promises seconds, so a fraction of a second is enough.
+/// The interval between two ticks. TTL deletes within seconds, so a fraction of a second is enough.
 pub const TICK: Duration = Duration::from_millis(250);
-/// The maximum number of expired items that one log entry deletes; fewer if they are large.
+/// The maximum number of expired items that one log entry deletes. If items are large, it deletes fewer.
 const EXPIRED_PER_ENTRY: usize = 500;
-/// The maximum number of log entries of one tick for one purpose, so that requests are not blocked.
+/// The maximum number of log entries of one tick for one purpose. The limit keeps ticks from blocking
+/// requests.
 const ENTRIES_PER_TICK: usize = 20;
-/// The maximum number of log entries of a requested sweep for each table and arc: ten million items, or
-/// 80 GB of large ones, more than a client waits for. Few in tests.
+/// The maximum number of log entries of a requested sweep for each table and arc. They delete ten million
+/// items, or 80 GB of large items; a client would not wait longer. Tests use a small number.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
-/// Runs ticks for as long as another handle keeps the store running and it is available.
+/// Runs ticks while the store is available and another handle keeps it running.
 pub(crate) async fn run(store: WeakStore) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -41,13 +43,13 @@ pub(crate) async fn run(store: WeakStore) {
             return;
         };
         store.follow_time();
-        // Hot partitions are known to the process that serves the requests.
+        // Only the process that serves the requests knows its hot partitions.
         if let Err(error) = split_hot(&store).await {
             tracing::debug!(%error, "a tick was interrupted");
         }
-        // Only the leaders work; elsewhere the same would be found, but later.
+        // Only leaders do the work, because they find it first.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
-            // The next tick finds the rest again.
+            // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {
                 tracing::debug!(%error, "a tick was interrupted");
             }
@@ -73,8 +75,8 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 /// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // This comes last, and regardless of the result of the rest. It waits for an unavailable arc as long
-    // as a request does, which must not block the arc's other work.
+    // This comes last, even if the other work has failed. It may wait for an unavailable arc as long as a
+    // request does. This wait must not block the arc's other work.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
@@ -116,10 +118,11 @@ async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Begins the splits of partitions that requests to this process made hot.
+/// Begins the splits of partitions that are hot because of requests to this process.
 async fn split_hot(store: &Store) -> Result<(), Unavailable> {
     for (table, partition, at) in store.traffic().find_hot(&store.catalogue(), store.now()) {
-        // A refused split, for example one that has already begun, is found again if necessary.
+        // A split may be refused, for example because it has already begun. If it is still necessary, a later
+        // tick finds it again.
         store.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
     }
     Ok(())
@@ -134,7 +137,8 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let bytes_max = store.traffic().limits().bytes;
     let due = find(replica, |view| find_due_splits(view, seat, tables(), bytes_max))?;
     for (table, partition, at) in due {
-        // A refused split, for example one that has already begun, is found again if necessary.
+        // A split may be refused, for example because it has already begun. If it is still necessary, a later
+        // tick finds it again.
         replica.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
     }
     for table in find_split_work(replica.catalogue().tables().map(AsRef::as_ref)) {
@@ -143,13 +147,13 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Deletes expired items, in at most `entries_max` log entries for each table and arc. Waits for blocked
-/// tables until index entries have reached their arcs; if that takes too long, continues with the other
+/// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many index
+/// entries of a table wait for delivery, the sweep waits. After a time-out it continues with the other
 /// tables.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Unavailable> {
     let mut swept = Swept::default();
     for arc in store.arcs() {
-        // The wait happens only once in vain.
+        // The sweep waits for the full time-out only once.
         let patience =
             if swept.blocked.is_empty() { outbox_relay::PATIENCE } else { Duration::ZERO };
         let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
@@ -164,7 +168,7 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Un
 pub struct Swept {
     /// The number of delete commands.
     pub expired: u64,
-    /// The tables with items left, because too many of their index entries wait for an arc.
+    /// The tables that still have expired items, because too many of their index entries wait for an arc.
     pub blocked: BTreeSet<String>,
 }
 
@@ -200,8 +204,8 @@ async fn sweep_arc(
     Ok(swept)
 }
 
-/// Builds and removes indexes. Entries that cannot be delivered are not made, so that the room is left
-/// for the writes of clients.
+/// Builds and removes indexes. While entries cannot be delivered, no more entries are made, to leave room for
+/// the writes of clients.
 async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(), Unavailable> {
     for _ in 0..ENTRIES_PER_TICK {
         let known = replica.catalogue();

@@ -1,8 +1,9 @@
 //! Recovery of transactions over several arcs whose coordinator was lost.
 //!
-//! The leader of an arc watches prepared transactions, and decisions that some arc has not applied yet.
-//! Those older than a coordinator takes it finishes: it asks the home arc to abort, the home arc replies
-//! with the decision, and every arc applies that. Recovery is idempotent, so two nodes may do it at once.
+//! The leader of an arc watches prepared transactions, and decisions that some arc has not applied yet. If
+//! one is older than a coordinator normally needs, the leader finishes it: it asks the home arc to abort, the
+//! home arc replies with its decision, and every arc applies this decision. Recovery is idempotent, so two
+//! nodes may do it at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,21 +18,22 @@ use tokio::time::Instant;
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// Age from which an unfinished transaction is recovered: longer than an election.
+/// The age from which an unfinished transaction is recovered. It is longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// The unfinished transactions that a node knows of, and since when.
+/// The unfinished transactions that a node knows, each with the time since when it knows them.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
     seen: BTreeMap<(ArcId, TransactionId), Instant>,
 }
 
 impl TransactionRecovery {
-    /// Recovers the transactions of an arc that this node leads. Those that need an unavailable arc stay
-    /// unfinished, and the call returns only after that arc's request timeout; all others are finished.
+    /// Recovers the transactions of an arc that this node leads. A transaction that needs an unavailable arc
+    /// stays unfinished, and the call then returns only after that arc's request time-out. All other
+    /// transactions are finished.
     pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         if store.arc_count() == 1 {
             return Ok(());
@@ -66,7 +68,7 @@ impl TransactionRecovery {
     }
 }
 
-/// Asks for the decision about the transactions prepared in an arc, and applies it there.
+/// Gets the decision about a transaction that is prepared in an arc, and applies it there.
 pub(crate) async fn finish_prepared(
     store: &Store,
     arc: ArcId,
@@ -92,8 +94,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes in an arc all prepared attempts at the request with a token. A decision from before the call
-/// is applied too.
+/// Finishes all prepared attempts at the request with this token in an arc. This also applies decisions from
+/// before the call.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,
@@ -108,7 +110,7 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Makes every arc apply a decision, and records at the home arc that all have applied it.
+/// Sends a decision to every arc, and records at the home arc that all have applied it.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,

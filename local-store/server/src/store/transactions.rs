@@ -1,8 +1,8 @@
 //! The coordinator of transactions over several arcs.
 //!
-//! `partition::two_phase_commit` describes the steps and why they are right. `transaction_recovery`
-//! finishes the transactions of a lost coordinator. A transaction whose items and token are in one arc
-//! is a single command there.
+//! `partition::two_phase_commit` describes the steps and why they are correct. `transaction_recovery`
+//! finishes the transactions of a lost coordinator. A transaction whose items and token are in one arc is a
+//! single command there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use tokio::task::JoinError;
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// The number of attempts of a transaction that meets another one. The pause before the second attempt
-/// doubles each time. All attempts together take longer than a transaction usually runs.
+/// The number of attempts of a transaction that conflicts with another one. The pause before the second
+/// attempt doubles each time. All attempts together take longer than a transaction usually runs.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The number of attempts of a read over several arcs without locks.
 const LOCK_FREE_TRIES: u32 = 3;
 
-/// The operations of a transaction in each arc, by their positions in it.
+/// The positions of a transaction's operations, for each arc.
 pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
 
-/// Executes a transaction, or returns why not.
+/// Executes a transaction. If it is not executed, returns the reason.
 pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Reply, Unavailable> {
     let tables: Vec<_> = transaction.operations.iter().map(|write| write.table).collect();
     let Some(catalogue) = routes::for_items(store, &tables).await? else {
@@ -56,8 +56,8 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
 }
 
 impl Store {
-    /// Returns whether the transaction with this token was executed and is still remembered. Also true
-    /// while that is unknown.
+    /// Returns whether the store remembers that the transaction with this token was executed. Also returns
+    /// true while this is unknown.
     pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
         let home = arc_of_token(token, self.arc_count());
         let unknown = |error: String| Unavailable::Unknown(error);
@@ -68,7 +68,7 @@ impl Store {
     }
 }
 
-/// Runs work that continues even if the requester gives up, so that no items stay locked.
+/// Runs work that continues even if the caller drops its future, so that no items stay locked.
 async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,
@@ -135,7 +135,7 @@ impl Coordinator {
             Ok(writes) => writes,
             Err(refusal) => {
                 self.give_up(id, began).await;
-                // The obstacle may be the transaction's own earlier execution.
+                // The failed condition may be due to an earlier execution of the same transaction.
                 return self.recall().await?.map_or(refusal, Ok);
             }
         };
@@ -164,8 +164,8 @@ impl Coordinator {
         }
     }
 
-    /// Returns the result of an earlier execution once every reader can see it: its coordinator may be
-    /// lost, or slower than the repeated request.
+    /// Returns the result of an earlier execution, after its writes are visible to every reader. The earlier
+    /// coordinator may be lost, or slower than the repeated request.
     async fn answer_again(&self, reply: Reply) -> Result<Reply, Unavailable> {
         if let (Reply::Transacted { .. }, Some(token)) = (&reply, &self.transaction.token) {
             let arcs = self.parts.keys();
@@ -180,8 +180,8 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Returns the future result of each operation, in order, if every arc has prepared; otherwise why
-    /// the transaction is not executed.
+    /// Returns the future result of each operation, in order, if every arc has prepared. Otherwise returns
+    /// the reason why the transaction is not executed.
     fn count(&self, votes: Votes) -> Result<Vec<Written>, Result<Reply, Unavailable>> {
         let count = self.transaction.operations.len();
         let mut writes = vec![Written::default(); count];
@@ -209,7 +209,8 @@ impl Coordinator {
                         Some(Err(Unavailable::NotDone("the transaction took too long".to_owned())));
                 }
                 Ok(other) => refusal = Some(Ok(other)),
-                // Without a decision, nothing that the arc may have prepared is ever applied.
+                // It is unknown whether the arc has prepared. Without a decision to commit, nothing is
+                // applied.
                 Err(error) => refusal = Some(Err(Unavailable::NotDone(error.to_string()))),
             }
         }
@@ -222,7 +223,7 @@ impl Coordinator {
         Ok(writes)
     }
 
-    /// Releases what the arcs have prepared. An arc that cannot be reached is left to recovery.
+    /// Releases what the arcs have prepared. Recovery releases it in an arc that cannot be reached.
     async fn give_up(&self, id: TransactionId, began: EpochMillis) {
         let _ = finish(&self.store, &self.parts, id, began, false).await;
     }
@@ -260,7 +261,8 @@ impl Coordinator {
         if reply != (Reply::Decided { commit: true }) {
             self.give_up(id, began).await;
             return match reply {
-                // A concurrent attempt at the same request may have been faster and aborted this one.
+                // A concurrent attempt at the same request may have been faster, and may have aborted this
+                // attempt.
                 Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
                     Unavailable::NotDone("the transaction took too long and was aborted".to_owned())
                 }),
@@ -274,7 +276,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this fails, the leader of the home arc repeats it.
+            // If this fails, recovery by the leader of the home arc repeats it.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
@@ -318,7 +320,7 @@ async fn prepare(
     join_all(prepares).await
 }
 
-/// Ends a transaction in every arc. Returns their replies.
+/// Sends the decision about a transaction to every arc. Returns the replies.
 async fn finish(
     store: &Store,
     parts: &Parts,
@@ -337,8 +339,8 @@ async fn finish(
 /// An item to read.
 pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 
-/// Reads items at one point in the order of all transactions. If running transactions prevent that,
-/// returns a reason for each item.
+/// Reads items at one point in the order of all transactions. Returns a reason for each item if running
+/// transactions prevent the read.
 ///
 /// # Errors
 /// See [`Unavailable`].
@@ -366,17 +368,17 @@ pub(crate) async fn read(
     read_with_locks(store, &parts, wanted).await
 }
 
-/// Reads items without locking them. `None` if they may not have been so at one point in time. Two
-/// reads, the second of which begins after the first has ended, must find the same: then the items had
-/// these values at any time in between. (A value that changes and changes back in between counts as
-/// unchanged, because no reader can distinguish that from another order.)
+/// Reads items without locking them. Returns `None` if the values may be from different points in time. The
+/// items are read twice, one read after the other. If both find the same values, the items had these values
+/// at every time between the reads. (A value that changes and changes back counts as unchanged, because no
+/// reader can distinguish this from another order.)
 async fn read_without_locks(
     store: &Store,
     parts: &Parts,
     wanted: &[Wanted<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
     let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
-    // One arc is read as of one entry of its log.
+    // One arc alone is read as of one entry of its log, so one read is enough.
     if parts.len() > 1 && look(store, parts, wanted).await?.as_ref() != Some(&first) {
         return Ok(None);
     }
@@ -387,13 +389,13 @@ async fn read_without_locks(
 #[derive(PartialEq)]
 pub(super) struct Look {
     items: Vec<Option<Item>>,
-    /// The number of steps of transactions over several arcs, for each arc.
+    /// The number of steps of transactions over several arcs that each arc has executed.
     steps: Vec<u64>,
 }
 
-/// Reads items in one state of each arc, which contains everything that was acknowledged before the
-/// call. `None` if a transaction over several arcs has locked one of them, because its effect might be
-/// visible in one arc and not in another.
+/// Reads items in one state of each arc. The state contains everything that was acknowledged before the call.
+/// Returns `None` if a transaction over several arcs has locked one of the items, because its writes might be
+/// visible in one arc and not yet in another.
 pub(super) async fn look(
     store: &Store,
     parts: &Parts,
@@ -422,7 +424,7 @@ pub(super) async fn look(
     Ok(Some(found))
 }
 
-/// Reads items while all of them are locked.
+/// Locks all items, reads them, and releases the locks.
 pub(super) async fn read_with_locks(
     store: &Store,
     parts: &Parts,
@@ -448,11 +450,12 @@ pub(super) async fn read_with_locks(
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
-/// A read in the form of a transaction: it prepares, and then releases.
+/// A read that locks its items: it prepares a transaction, and then releases it.
 pub(super) struct LockingReader {
     pub(super) store: Store,
     pub(super) parts: Parts,
-    /// The check of each item.
+    /// If the locks were released early, an arc may have been written to before another arc was locked. The
+    /// values would then be from different points in time.
     pub(super) checks: Vec<Write>,
     pub(super) id: TransactionId,
     pub(super) began: EpochMillis,
@@ -471,7 +474,8 @@ impl LockingReader {
         }
     }
 
-    /// Locks the items and returns them, or returns which of them another transaction has locked.
+    /// Locks the items and returns them. If another transaction has locked some of them, returns a reason for
+    /// each item.
     pub(super) async fn lock(
         &self,
     ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
@@ -505,15 +509,15 @@ impl LockingReader {
         Ok(if is_locked { Ok(items) } else { Err(reasons) })
     }
 
-    /// Releases the locks. Returns true if all of them were still held: what was released is never
-    /// prepared again, so all were locked at the same time.
+    /// Releases the locks. Returns true if all of them were still held. In this case all items were locked at
+    /// the same time, because a released transaction is never prepared again.
     pub(super) async fn release(&self) -> Result<bool, Unavailable> {
         let replies = finish(&self.store, &self.parts, self.id, self.began, false).await?;
         Ok(replies.iter().all(|reply| matches!(reply, Reply::Transacted { .. })))
     }
 }
 
-/// Returns why an arc has not locked the items, unless another transaction has.
+/// Returns the reason why an arc did not lock the items, other than a conflict.
 fn why_not_locked(reply: &Reply) -> Unavailable {
     let why = match reply {
         Reply::TableNotFound => "a table no longer exists",

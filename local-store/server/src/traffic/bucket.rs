@@ -1,8 +1,7 @@
 //! A token bucket of capacity units that fills with store time.
 //!
-//! The module is pure: the caller passes the time. Units are counted in halves, and the contents in
-//! thousandths of a half, so that a millisecond's share is a whole number and nothing is lost by
-//! rounding.
+//! The module is pure: the caller passes the time. Units are counted in halves. The contents are counted in
+//! thousandths of a half, so that the share of one millisecond is a whole number.
 
 use model::EpochMillis;
 
@@ -10,11 +9,11 @@ use model::EpochMillis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) units_per_second: u64,
-    /// The number of seconds for which unused units are kept.
+    /// The number of seconds' worth of unused units that the bucket can hold.
     pub(super) burst_seconds: u64,
 }
 
-/// A bucket. Units that are taken beyond its contents are a debt, which is paid first.
+/// A bucket. If more units are taken than it contains, its contents become negative.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     rate: Rate,
@@ -36,23 +35,24 @@ impl Rate {
 }
 
 impl Bucket {
-    /// Returns a bucket that was not used for long.
+    /// Returns a full bucket, as after a long time without use.
     pub(super) fn full(rate: Rate, now: EpochMillis) -> Self {
         Self { rate, level: rate.capacity(), at: now }
     }
 
-    /// Fills the bucket up to the present. With another rate, its contents stay as far as they fit.
+    /// Fills the bucket up to the time `now`. If the rate has changed, the contents are kept up to the new
+    /// capacity.
     pub(super) fn refill(&mut self, rate: Rate, now: EpochMillis) {
         let millis = now.since(self.at);
-        // Half units per second, times milliseconds, are thousandths of a half.
+        // Half units per second, multiplied by milliseconds, are thousandths of a half unit.
         let brought = signed(self.rate.units_per_second.saturating_mul(2).saturating_mul(millis));
         self.rate = rate;
         self.level = self.level.saturating_add(brought).min(rate.capacity());
         self.at = self.at.max(now);
     }
 
-    /// Returns whether the bucket contains enough. A full bucket has enough for any request: otherwise
-    /// an item that is larger than its capacity could never be read or written.
+    /// Returns whether the bucket contains enough. A full bucket has enough for any request, because an item
+    /// that is larger than the capacity must be usable, too.
     pub(super) fn has(&self, halves: u64) -> bool {
         let wanted = signed(halves.saturating_mul(THOUSAND));
         self.level >= wanted.min(self.rate.capacity())
@@ -81,7 +81,7 @@ mod tests {
         bucket.take(59);
         assert!(!bucket.has(1));
         for (at, has) in [(49, false), (50, true)] {
-            // 20 halves per second are one in 50 milliseconds.
+            // 20 halves per second are one half in 50 milliseconds.
             bucket.refill(RATE, EpochMillis(at));
             assert_eq!(bucket.has(1), has, "{at}");
         }
@@ -102,8 +102,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever is requested when, no more is admitted than the burst, the rate times the
-        /// time, and one request.
+        /// Goal: whatever is requested at whatever time, the admitted units are at most the burst, plus the
+        /// rate times the time, plus one request.
         #[test]
         fn no_more_is_admitted_than_the_rate(
             requests in prop::collection::vec((0u64..500, 1u64..20), 1..200),

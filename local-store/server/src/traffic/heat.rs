@@ -1,7 +1,7 @@
-//! The heat of one partition: units in slots of store time, and a sample of the requested tokens.
+//! The heat of one partition: consumed units in slots of store time, and a sample of the requested tokens.
 //!
-//! The module is pure: the caller passes the time. A partition is hot if each of the last six slots was
-//! above a limit, so that a single peak never makes it hot, however high it is.
+//! The module is pure: the caller passes the time. A partition is hot if each of the last six slots was above
+//! a limit. A single peak, however high, does not make it hot.
 
 use std::collections::VecDeque;
 
@@ -10,30 +10,31 @@ use partition::TokenRange;
 
 use super::{PartitionRate, SplitLimits, Units};
 
-/// The number of slots that have to be above the limit.
+/// The number of consecutive slots above the limit that make a partition hot.
 const SLOTS: u64 = 6;
-/// The maximum number of tokens in the sample of one window of six slots. If there were as many
-/// requests, the sample has at least half as many.
+/// The maximum number of tokens in the sample of one window of six slots. If a window has more requests, the
+/// sample keeps at least half as many.
 const SAMPLES_MAX: usize = 256;
-/// The minimum number of samples in a window; with fewer, the previous window is used.
+/// The minimum number of samples in a window. With fewer, the samples of the previous window are used as
+/// well.
 const SAMPLES_MIN: usize = 64;
 
 /// The traffic of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Heat {
-    /// The number of the slot (time divided by its length) and its units, oldest first. Slots without
-    /// traffic are left out.
+    /// For each slot with traffic, oldest first: its number (the time divided by the slot's length) and its
+    /// units.
     slots: VecDeque<(u64, Units)>,
     samples: Samples,
     before: Samples,
 }
 
-/// Every nth token of one window.
+/// A sample that contains every nth token of one window.
 #[derive(Debug, Default)]
 struct Samples {
     window: u64,
     tokens: Vec<Token>,
-    /// The number of requests per sampled one. It doubles when the sample is full.
+    /// The value of n: the number of requests for each sampled token. It doubles when the sample is full.
     stride: u64,
     skipped: u64,
 }
@@ -43,7 +44,7 @@ fn slot_ms(sustained_ms: u64) -> u64 {
 }
 
 impl Heat {
-    /// Counts a request. `token` is `None` if the request was not for one token.
+    /// Counts a request. `token` is `None` if the request has no single token.
     pub(super) fn record(
         &mut self,
         now: EpochMillis,
@@ -53,7 +54,8 @@ impl Heat {
     ) {
         let slot = now.0 / slot_ms(sustained_ms);
         match self.slots.back_mut() {
-            // The clock may have stood still, and requests may be counted slightly out of order.
+            // The clock may be frozen, and requests may be counted slightly out of order, so a slot is never
+            // older than the newest one.
             Some((newest, sum)) if *newest >= slot => add(sum, units),
             _ => self.slots.push_back((slot, units)),
         }
@@ -80,7 +82,7 @@ impl Heat {
     }
 
     pub(super) fn is_hot(&self, now: EpochMillis, limits: &SplitLimits) -> bool {
-        // Units per slot, in halves, times 1000, so that all numbers are whole.
+        // Units per slot, in halves and multiplied by 1000, so that all numbers are whole.
         let slot_ms = slot_ms(limits.sustained_ms);
         let above = |halves: u64, per_second: u64| {
             halves.saturating_mul(1000) > per_second.saturating_mul(2).saturating_mul(slot_ms)
@@ -93,7 +95,7 @@ impl Heat {
             || slots.iter().all(|units| above(units.read_halves, limits.read_units))
     }
 
-    /// Returns the mean over the last six slots and the current one.
+    /// Returns the mean rate over the last six slots and the current one.
     pub(super) fn rate(&self, now: EpochMillis, sustained_ms: u64) -> PartitionRate {
         let slot_ms = slot_ms(sustained_ms);
         let current = now.0 / slot_ms;
@@ -111,9 +113,9 @@ impl Heat {
         }
     }
 
-    /// Returns the token that divides the sampled requests of a range best; `None` if they are all for
-    /// one token. A token with most of the requests becomes the first or the last one of its part, so
-    /// that it is alone in a partition after two splits.
+    /// Returns the token at which a split divides the sampled requests most evenly; `None` if all are for one
+    /// token. A token with most of the requests becomes the first or the last one of its half. A second split
+    /// then separates it from all others.
     pub(super) fn split_point(&self, range: TokenRange) -> Option<Token> {
         let within = |token: &&Token| range.first <= **token && **token <= range.last;
         let mut tokens: Vec<Token> = self.samples.tokens.iter().filter(within).copied().collect();
@@ -177,7 +179,7 @@ mod tests {
         Units { read_halves: 0, write_halves: 2 * units }
     }
 
-    /// Writes this number of units in each second.
+    /// Returns the heat after this number of units in each second.
     fn heat(seconds: &[u64]) -> (Heat, EpochMillis) {
         let mut heat = Heat::default();
         for (second, units) in (0u64..).zip(seconds) {
@@ -245,7 +247,7 @@ mod tests {
             (&[][..], None),
             (&[7, 7, 7], None),
             (&[1, 2, 3, 4], Some(3)),
-            // The key with most of the requests begins the upper part, or ends the lower one.
+            // The key with most of the requests is first in the upper half, or last in the lower half.
             (&[1, 7, 7, 7, 7], Some(7)),
             (&[7, 7, 7, 7, 9], Some(8)),
             (&[1, 7, 7, 7, 7, 7, 9, 10], Some(8)),

@@ -1,10 +1,10 @@
 //! The throughput limits of one table and of its global indexes.
 //!
-//! A provisioned table or index has a bucket for its setting, which keeps unused units for 300 seconds.
-//! Every partition has a bucket for 1,000 write and 3,000 read units, which keeps one second's worth. A
-//! request must find enough in both. The module is pure: the caller passes the time. Source: AWS,
-//! "DynamoDB burst and adaptive capacity", "Best practices for designing and using partition keys
-//! effectively".
+//! A provisioned table or index has a bucket for its provisioned units, which keeps unused units for 300
+//! seconds. Every partition has a bucket for 1,000 write and 3,000 read units per second, which keeps the
+//! units of one second. A request is admitted if both buckets have enough. The module is pure: the caller
+//! passes the time. Source: AWS, "DynamoDB burst and adaptive capacity", "Best practices for designing and
+//! using partition keys effectively".
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use super::bucket::{Bucket, Rate};
 
 /// The number of seconds for which unused capacity of a provisioned table or index is kept.
 const BURST_SECONDS: u64 = 300;
-/// The number of seconds for which a partition keeps unused capacity. The limit is hard, so this only
-/// makes it independent of the millisecond.
+/// The number of seconds for which a partition keeps unused capacity. It must be more than zero, because
+/// requests within a second do not arrive evenly.
 const PARTITION_BURST_SECONDS: u64 = 1;
 
 /// The kind of access.
@@ -27,7 +27,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// A request's demand of a table or a global index.
+/// The capacity that a request needs of a table or a global index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The index; `None` for the table itself.
@@ -38,13 +38,13 @@ pub(crate) struct Demand {
     pub(crate) halves: u64,
 }
 
-/// The limit that a demand exceeds.
+/// The limit that a request exceeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
     /// The name of the index; `None` for the table itself.
     pub(crate) index: Option<String>,
     pub(crate) access: Access,
-    /// Whether it is the limit of one partition, and not the setting of the table or index.
+    /// True for the limit of one partition, false for the setting of the table or index.
     pub(crate) is_key_range: bool,
     pub(crate) is_provisioned: bool,
 }
@@ -53,8 +53,8 @@ pub(crate) struct Excess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Range {
     Partition(PartitionNumber),
-    /// Indexes have no partitions here. Their limit applies to equal parts of their ring, as many as a
-    /// new table with this throughput would have.
+    /// A part of an index's ring. The store does not partition indexes, so the limit applies to equal parts
+    /// of the ring. Their number is that of the partitions of a new table with this throughput.
     Part(u64),
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    /// Takes the units of all demands; if they exceed a limit, returns the limit and takes nothing.
+    /// Takes the units of all demands. If they exceed a limit, takes nothing and returns the limit.
     pub(super) fn admit(
         &mut self,
         table: &Table,

@@ -1,8 +1,8 @@
 //! The traffic of each partition: its heat, its hottest keys, and where to split it.
 //!
-//! The process that serves the requests counts them; nothing is stored, and only the decision to split
-//! goes into the log. After a restart the counts begin at zero. `heat` and `top_keys` count, and
-//! `limiter` and `bucket` enforce throughput; all four are pure.
+//! The process that serves the requests counts them in memory, so the counts begin at zero after a restart.
+//! Only the decision to split goes into the log. `heat` and `top_keys` count, and `limiter` and `bucket`
+//! enforce throughput; all four are pure.
 
 mod bucket;
 mod heat;
@@ -23,20 +23,20 @@ use self::limiter::Limiter;
 pub(crate) use self::limiter::{Access, Demand, Excess};
 use self::top_keys::HotKeys;
 
-/// The limits from which on a partition is split.
+/// The limits above which a partition is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitLimits {
     /// The limit of write capacity units per second.
     pub write_units: u64,
     /// The limit of read capacity units per second.
     pub read_units: u64,
-    /// The time in milliseconds of store time for which traffic has to be above one of both.
+    /// The time in milliseconds of store time for which the traffic must be above one of the two limits.
     pub sustained_ms: u64,
     /// The limit of bytes of items.
     pub bytes: u64,
 }
 
-/// A minute above its limit makes a partition hot. Shorter peaks are covered by burst capacity.
+/// A partition is hot if it is above its limit for a minute. Burst capacity covers shorter peaks.
 const SUSTAINED_MS: u64 = 60_000;
 
 impl Default for SplitLimits {
@@ -79,11 +79,11 @@ pub(crate) struct PartitionRate {
 pub(crate) struct HotKey {
     pub(crate) key: KeyValue,
     pub(crate) units_per_second: f64,
-    /// The true value is at most this much lower than the one above, and not higher.
+    /// The maximum error: the true value is lower than the shown one by at most this much, and never higher.
     pub(crate) error_per_second: f64,
 }
 
-/// The counts of requests to each partition.
+/// The traffic of all partitions.
 #[derive(Debug, Default)]
 pub struct Traffic {
     state: Mutex<State>,
@@ -105,12 +105,12 @@ struct TableTraffic {
 }
 
 impl Traffic {
-    /// Sets the limits from which on partitions are split.
+    /// Sets the limits above which partitions are split.
     pub fn set_limits(&self, limits: SplitLimits) {
         self.lock().limits = limits;
     }
 
-    /// Returns the limits from which on partitions are split.
+    /// Returns the limits above which partitions are split.
     #[must_use]
     pub fn limits(&self) -> SplitLimits {
         self.lock().limits
@@ -126,8 +126,8 @@ impl Traffic {
         self.is_enforced.load(Ordering::Relaxed)
     }
 
-    /// Takes the known units of a request before it is executed; if they exceed a limit, returns the
-    /// limit and takes nothing.
+    /// Takes the known units of a request before it is executed. If they exceed a limit, takes nothing and
+    /// returns the limit.
     pub(crate) fn admit(
         &self,
         table: &Table,
@@ -143,7 +143,7 @@ impl Traffic {
         traffic.limiter.admit(table, demands, &limits, now)
     }
 
-    /// Takes the units that a request consumed beyond its admission.
+    /// Takes the units that a request consumed in addition to its admitted units.
     pub(crate) fn charge(&self, table: &Table, demand: Demand, now: EpochMillis) {
         if demand.halves == 0 || !self.is_enforced() {
             return;
@@ -154,7 +154,8 @@ impl Traffic {
         traffic.limiter.take(table, &demand, &limits, now);
     }
 
-    /// Counts the units that a request consumed for items with one partition key, which is at `token`.
+    /// Counts the units that a request consumed for items with one partition key. `token` is the key's place
+    /// on the ring.
     pub(crate) fn record(
         &self,
         table: &Table,
@@ -174,8 +175,8 @@ impl Traffic {
         traffic.writes.record(now, token, key, units.write_halves);
     }
 
-    /// Counts the units that a page of a scan consumed between two tokens (inclusive), in equal parts
-    /// for each partition on the way.
+    /// Counts the units that a page of a scan consumed between two tokens (inclusive). Each partition between
+    /// them gets an equal share.
     pub(crate) fn record_scan(
         &self,
         table: &Table,
@@ -198,9 +199,8 @@ impl Traffic {
         }
     }
 
-    /// Returns the partitions that have been too hot for long enough, and where to split them so that
-    /// either half has half of the traffic. A partition that is hot because of a single key is left out
-    /// if that key is alone in it.
+    /// Returns the partitions that were hot for long enough, each with the token that divides its traffic
+    /// into equal halves. A partition with a single hot key is left out if it contains only this key.
     pub(crate) fn find_hot(
         &self,
         catalogue: &Catalogue,

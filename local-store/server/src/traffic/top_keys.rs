@@ -10,7 +10,7 @@ use model::{EpochMillis, KeyValue, Token};
 use super::HotKey;
 use super::heat::per_second;
 
-/// The number of counters of one window: a key with more than 1/64 of the traffic is found.
+/// The number of counters of one window. Any key with more than 1/64 of the traffic is found.
 const COUNTERS: usize = 64;
 /// The maximum number of keys in a result.
 const SHOWN_MAX: usize = 10;
@@ -25,7 +25,7 @@ pub(super) struct HotKeys {
     last: Counters,
 }
 
-/// The counters as parallel vectors, so that the data that each request scans is contiguous.
+/// The counters as parallel vectors. Each request scans one vector, whose data is contiguous.
 #[derive(Debug, Default)]
 struct Counters {
     tokens: Vec<Token>,
@@ -66,7 +66,7 @@ impl HotKeys {
         let mut counts: Vec<(u64, &CountedKey)> = counters.counts().collect();
         counts
             .sort_by(|(a, counted), (b, other)| b.cmp(a).then_with(|| counted.key.cmp(&other.key)));
-        // A window that has just begun counts as at least a second.
+        // A new window counts as at least one second, so that its first requests do not give extreme rates.
         let millis = millis.max(1000);
         let hot = |(halves, counted): (u64, &CountedKey)| HotKey {
             key: counted.key.clone(),
@@ -105,7 +105,7 @@ impl Counters {
             *count = smallest.saturating_add(halves);
             counted.error = smallest;
             match (&mut counted.key, key) {
-                // Most keys fit the buffer of the previous one.
+                // Reuses the buffer of the previous key, which is usually large enough.
                 (KeyValue::S(before), KeyValue::S(text)) => before.clone_from(text),
                 (before, key) => *before = key.clone(),
             }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: the bounds of the sketch hold for every multiset of requests.
+        /// Goal: the error bounds hold for every multiset of requests.
         #[test]
         fn counts_are_within_their_error(
             requests in prop::collection::vec((0u64..500, 1u64..9), 1..2000),
@@ -139,7 +139,7 @@ mod tests {
             let mut exact: BTreeMap<KeyValue, u64> = BTreeMap::new();
             let mut sum = 0;
             for (number, halves) in &requests {
-                // A few keys have most of the traffic.
+                // A few keys get most of the traffic.
                 let number = if number % 3 == 0 { number % 7 } else { *number };
                 record(&mut keys, 0, number, *halves);
                 *exact.entry(key(number)).or_default() += halves;

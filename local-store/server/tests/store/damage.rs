@@ -1,8 +1,8 @@
-//! Real processes whose disks are damaged, or that have no file descriptors left.
+//! Tests of real processes with damaged disks, or without free file descriptors.
 //!
-//! Goal: the store continues with the data of two good nodes, and reports what it did; clients see at
-//! most a retry. Method: write large items, so that every node has tables; `kill -9`; flip one bit of a
-//! file; start; read everything.
+//! Goal: the store continues with the data of two good nodes, and logs this; clients see at most a retry.
+//! Method: write large items, so that every node has tables; `kill -9`; flip one bit of a file; start; read
+//! everything.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The number of items. The next constant is their size in bytes. With its stream record each item
-/// counts twice, so a state has a table and a file of records on disk: it keeps 16 MB in memory only.
+/// The number of items. The next constant is their size in bytes. A state keeps only 16 MB in memory, and
+/// each item counts twice because of its stream record. Each state therefore has a table and a file of stream
+/// records on disk.
 const ITEMS: usize = 48;
 const ITEM_BYTES: usize = 300_000;
-/// The time-out of all waits, on a machine that is busy with other tests.
+/// The time-out of all waits. It is long, because the machine may be busy with other tests.
 const LIMIT: Duration = Duration::from_secs(240);
-/// The maximum number of retries of one request, each after four times the previous pause.
+/// The maximum number of retries of one request. Each pause is four times the previous one.
 const RETRIES: usize = 5;
 
-/// A running store, which is killed when this is dropped.
+/// A running store. Dropping this value kills it.
 struct Process {
     child: Child,
     address: SocketAddr,
@@ -57,7 +58,7 @@ impl Process {
         process
     }
 
-    /// Returns the current address: a process that restarted itself has another port.
+    /// Returns the current address. A process that restarted itself has another port.
     fn address(&self) -> Option<SocketAddr> {
         let text = self.log_text();
         let (_, last) = text.rsplit_once("listening on http://")?;
@@ -151,7 +152,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn value(item: usize) -> String {
-    // The value must not compress well.
+    // The value must be incompressible, so that it needs its full size on disk.
     let mut state = item as u64 + 1;
     let mut next = || {
         state =
@@ -201,7 +202,7 @@ fn list<'a>(status: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + 
     status[name].as_array().into_iter().flatten()
 }
 
-/// Waits until all nodes vote and have applied the same entry. Returns the nodes that were set aside.
+/// Waits until all nodes vote and have applied the same entry. Returns the slots with set-aside directories.
 fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
     wait_for("the store is complete", || {
         let status = process.status()?;
@@ -230,7 +231,7 @@ fn flip_a_bit(folder: &Path) {
     fs::write(largest, bytes).unwrap();
 }
 
-/// Makes a verification due at the start, as if the last one were a day ago.
+/// Makes a background verification due at the start, as if the last one were a day old.
 fn make_verification_due(arc: &Path) {
     // A process that ran only for a short time has stored no progress yet.
     if let Err(error) = fs::remove_file(arc.join("scrub")) {
@@ -238,8 +239,8 @@ fn make_verification_due(arc: &Path) {
     }
 }
 
-/// Goal: whichever node leads after the start, responses are right and the damage is found. A read finds
-/// it in a table of the leader; the background verification finds it everywhere else.
+/// Goal: whichever node leads after the start, responses are right and the damage is found. A read finds it
+/// in a table of the leader; the background verification finds all other damage.
 #[test]
 fn a_flipped_bit_costs_a_node_but_no_response() {
     for files in ["tables", "queues"] {
@@ -271,7 +272,7 @@ fn a_flipped_bit_costs_a_node_but_no_response() {
     }
 }
 
-/// Goal: the same holds if each node has a process. That of the damaged node restarts itself.
+/// Goal: the same holds if each node has its own process. The process of the damaged node restarts itself.
 #[test]
 fn a_flipped_bit_costs_a_restart_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -320,7 +321,7 @@ fn a_flipped_bit_costs_a_restart_of_the_process() {
     }
 }
 
-/// Goal: idle connections take no descriptor from the files of a process with few of them.
+/// Goal: in a process with few file descriptors, idle connections do not use those that its files need.
 #[test]
 fn idle_connections_cost_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -334,9 +335,9 @@ fn idle_connections_cost_no_file() {
     assert!(!process.log_text().contains("no file descriptor is left"), "{}", process.log_text());
 }
 
-/// Goal: a process without descriptors waits, reports for what, and continues as soon as it has some
-/// again. Method: the limit of the running process is lowered below its use, so that no file can be
-/// opened, and an existing connection sends more than fits in memory.
+/// Goal: a process without file descriptors waits, logs the reason, and continues as soon as descriptors are
+/// free. Method: the limit of the running process is lowered below the number in use, so that no file can be
+/// opened. An existing connection then sends more data than fits in memory.
 #[cfg(target_os = "linux")]
 #[test]
 fn puts_continue_when_descriptors_are_available_again() {

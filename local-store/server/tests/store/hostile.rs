@@ -1,8 +1,8 @@
 //! Bad input: randomly damaged requests, and malicious requests.
 //!
-//! Goal: every request gets the response that the service would give, and nothing panics or is reported
-//! as a defect. Method: the requests of `testdata/api` are executed in many damaged forms; and a table
-//! of requests that are deep, long, or not JSON at all.
+//! Goal: every request gets the response that the service would give, and nothing panics or is reported as a
+//! defect. Method: the requests of `testdata/api` are executed in many damaged forms. A table adds requests
+//! that are deep, long, or not JSON at all.
 //!
 //! `MUTATIONS=5000000 cargo test -p server --test store damaged` runs longer.
 
@@ -15,10 +15,10 @@ use server::store::{Config, Store};
 
 /// The default number of damaged requests in a run.
 const MUTATIONS: usize = 30_000;
-/// The maximum length in bytes of a request that is damaged. In longer ones only the length matters.
+/// The maximum length in bytes of a request that is damaged. Longer requests test only their length.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// The texts that are inserted into requests. Each is special to some parser.
+/// The texts that are inserted into requests. Each has a meaning for some parser.
 const TOKENS: [&str; 40] = [
     "{",
     "}",
@@ -62,7 +62,7 @@ const TOKENS: [&str; 40] = [
     "99999999999999999999999999",
 ];
 
-/// SplitMix64: random enough for a test, and the same on every machine.
+/// SplitMix64: random enough for a test, and equal on every machine.
 struct Chance(u64);
 
 impl Chance {
@@ -139,7 +139,7 @@ fn recorded() -> Vec<(String, Vec<u8>)> {
     requests
 }
 
-/// Executes a request in a separate task, so that a panic can be attributed to it.
+/// Executes a request in its own task, so that a panic can be attributed to the request.
 async fn answer(store: &Store, operation: &str, body: Vec<u8>) -> Response {
     let (store, target) = (store.clone(), target(operation));
     let shown = String::from_utf8_lossy(&body[..body.len().min(2000)]).into_owned();
@@ -147,7 +147,7 @@ async fn answer(store: &Store, operation: &str, body: Vec<u8>) -> Response {
     task.await.unwrap_or_else(|error| panic!("{operation} {shown}: {error}"))
 }
 
-/// Checks that a response is a success or an error that blames the request.
+/// Checks that a response is a success, or an error that the request caused.
 fn check(response: &Response, operation: &str, body: &[u8]) {
     let shown = String::from_utf8_lossy(&body[..body.len().min(2000)]);
     // As on the service, two operations have an empty response.
@@ -186,7 +186,7 @@ async fn damaged_requests_are_answered() {
         check(&response, operation, &damaged);
         refused += usize::from(response.status == 400);
     }
-    // Some damage does no harm, but most does.
+    // Some damage does not matter, but most damage must be refused.
     assert!(refused > count / 4 && refused < count, "{refused} of {count}");
     // The store continues as before.
     check(&answer(&store, "ListTables", b"{}".to_vec()).await, "ListTables", b"{}");
@@ -228,7 +228,7 @@ fn harmful() -> Vec<(&'static str, String, &'static str)> {
         ("PutItem", format!("{} x", put(r#"{"S":"a"}"#)), malformed),
         ("PutItem", put(r#"{"S":"a"}"#)[..20].to_owned(), malformed),
         ("PutItem", " ".repeat(16 * 1024 * 1024), malformed),
-        // As many values as fit, each of which would take far more memory than text.
+        // As many values as fit into a request. Each would take far more memory than its text.
         ("PutItem", put(&format!("[{}0]", "{},".repeat(5_000_000))), malformed),
         ("PutItem", put(&format!("[{}0]", "0,".repeat(8_000_000))), malformed),
         ("Scan", filter(&"(".repeat(4096)), invalid),

@@ -1,4 +1,4 @@
-//! Tests of the store through its API, from outside of the crate.
+//! Tests of the store through its public API.
 
 #[cfg(test)]
 mod damage;

@@ -8,8 +8,8 @@ use model::Item;
 
 use crate::request::EXPIRES_AT;
 
-/// Checks reads that found no item: key, the time that its only writer had stored, store time of
-/// the read. `skew_seconds` is how far ahead a node's clock may have been.
+/// Checks reads that found no item. Each has the key, the expiry time that the item's only writer had stored,
+/// and the store time of the read. `skew_seconds` is how far a node's clock may have been ahead.
 #[must_use]
 pub fn check_gone(gone: &[(String, u64, u64)], skew_seconds: u64) -> Vec<String> {
     gone.iter()

@@ -1,10 +1,10 @@
-//! Checks whether the history of one item is linearizable: whether its operations have an order in
+//! Checks whether the history of one item is linearizable: whether there is an order of its operations in
 //! which each one sees the result of the previous ones, and which agrees with real time.
 //!
-//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's
-//! cache of visited configurations ("Testing for linearizability", 2017). It is fast because every
-//! write stores a unique value and every completed operation returns what it saw (`ALL_OLD`), so
-//! that most steps have one choice.
+//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's cache of
+//! visited configurations ("Testing for linearizability", 2017). It is fast, because most steps have only one
+//! choice: every write stores a unique value, and every completed operation returns the state that it found
+//! (`ALL_OLD`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,10 +14,10 @@ pub type State = Option<u64>;
 /// One operation on one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// When it was sent, on one logical clock of all clients.
+    /// The time when it was sent, on one logical clock of all clients.
     pub call: u64,
-    /// When it ended on the same clock, and what it saw; `None` if its outcome is unknown: it may
-    /// have been applied at any time since, or never.
+    /// The time when it ended on the same clock, and the state that it found. `None` means that its outcome
+    /// is unknown: it may have been applied at any time since, or never.
     pub seen: Option<(u64, State)>,
     /// The kind of operation.
     pub kind: Kind,
@@ -26,11 +26,11 @@ pub struct Operation {
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Leaves the item unchanged; also a write whose condition failed.
+    /// Leaves the item unchanged. A write whose condition failed counts as a read.
     Read,
     /// Stores a value that no other operation of the history stores.
     Write(u64),
-    /// Stores a value if the item has the given state.
+    /// Stores a unique value if the item has the given state.
     WriteIf(State, u64),
     /// Deletes the item.
     Delete,
@@ -39,19 +39,20 @@ pub enum Kind {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Such an order exists.
+    /// There is such an order.
     Linearizable,
-    /// No such order exists.
+    /// There is no such order.
     Violated,
-    /// The search was abandoned: too many configurations, or too many concurrent operations.
+    /// The search was abandoned, because there were too many configurations or too many concurrent
+    /// operations.
     TooHard,
 }
 
-/// Words of the window: 512 operations that began after the oldest one that is not in the order
-/// yet.
+/// The number of words of the window. The window covers 512 operations, from the oldest one that is not in
+/// the order yet.
 const WINDOW_WORDS: usize = 8;
 const WINDOW_OPERATIONS: usize = WINDOW_WORDS * 64;
-/// The most deletes of unknown outcome, which no value distinguishes.
+/// The maximum number of deletes of unknown outcome. No value distinguishes them.
 const OPEN_DELETES_MAX: usize = 64;
 
 /// An operation that must be in the order.
@@ -59,7 +60,7 @@ const OPEN_DELETES_MAX: usize = 64;
 struct Step {
     call: u64,
     end: u64,
-    /// The state that it must find, if known.
+    /// The state that the operation must find; `None` if any state is allowed.
     from: Option<State>,
     to: State,
 }
@@ -69,9 +70,9 @@ struct Step {
 struct Configuration {
     /// All steps before this one are in the order.
     prefix: usize,
-    /// Which of the steps from `prefix` on are in the order.
+    /// The steps from `prefix` on that are in the order, one bit each.
     window: [u64; WINDOW_WORDS],
-    /// Which deletes of unknown outcome were applied.
+    /// The deletes of unknown outcome that were applied, one bit each.
     deletes: u64,
     state: State,
 }
@@ -120,7 +121,7 @@ pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict
         let Some(choices) = choices(&steps, &deletes, &configuration) else {
             return Verdict::TooHard;
         };
-        // The earliest step is tried first: it is on top of the stack.
+        // The earliest step is on top of the stack, so it is tried first.
         for next in choices.into_iter().rev() {
             if visited.insert(next) {
                 open.push(next);
@@ -130,10 +131,10 @@ pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict
     Verdict::Violated
 }
 
-/// Returns the next configurations, or `None` if the window is too small.
+/// Returns the configurations that can follow; `None` if the window is too small.
 fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<Configuration>> {
     let mut found = Vec::new();
-    // An operation must precede every operation that begins after its end.
+    // The order must respect real time: an operation precedes all operations that begin after its end.
     let mut deadline = u64::MAX;
     for (offset, step) in steps.get(now.prefix..)?.iter().enumerate() {
         if step.call > deadline {
@@ -155,7 +156,7 @@ fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<C
             if now.deletes >> number & 1 == 0 && *call < deadline {
                 let deletes = now.deletes | 1 << number;
                 found.push(Configuration { deletes, state: None, ..*now });
-                // The others of unknown outcome are equivalent, and can be chosen later.
+                // All other deletes of unknown outcome are equivalent, so they can be chosen later.
                 break;
             }
         }
@@ -163,15 +164,15 @@ fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<C
     Some(found)
 }
 
-/// Returns the steps by their beginnings, and the beginning of each delete of unknown outcome.
+/// Returns the steps, ordered by their beginnings, and the beginning of each delete of unknown outcome.
 ///
-/// A write of unknown outcome whose value no operation saw is left out: every completed operation
-/// returns what it saw, so no completed operation came between it and the next write. If its value
-/// was seen, it was applied before the end of the first operation that saw it.
+/// A write of unknown outcome is left out if no operation saw its value. Every completed operation returns
+/// the state that it found, so none came between this write and the next one. If an operation saw its value,
+/// the write was applied before the first such operation ended.
 fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     let mut steps = Vec::with_capacity(operations.len());
     let mut deletes = Vec::new();
-    // For each value, the end of the first operation that saw it.
+    // For each value, the end of the first operation that saw the value.
     let mut seen_by: BTreeMap<u64, u64> = BTreeMap::new();
     for (end, seen) in operations.iter().filter_map(|operation| operation.seen) {
         if let Some(value) = seen {
@@ -196,8 +197,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
             (None, Kind::Delete) => deletes.push(*call),
         }
     }
-    // If a conditional write was seen, it saw the value of its condition itself; repeat until
-    // nothing changes.
+    // If a value of a conditional write was seen, the write itself saw the value in its condition. Repeats
+    // until nothing changes.
     loop {
         let before = unknown.len();
         unknown.retain(|(call, from, value)| {
@@ -217,8 +218,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     (steps, deletes)
 }
 
-/// Returns the shortest violating prefix of a violating history, by the end of its last operation:
-/// later operations are not needed to understand the violation.
+/// Returns the shortest prefix of a history that is still a violation, by the end of its last operation.
+/// Later operations are not needed to understand the violation.
 #[must_use]
 pub fn shortest_violation(
     operations: &[Operation],
@@ -234,7 +235,7 @@ pub fn shortest_violation(
     ends.get(first).map_or_else(|| operations.to_vec(), |end| until(operations, *end))
 }
 
-/// Returns the history as it was known at a time.
+/// Returns the history as the clients knew it at a time.
 fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
     let begun = operations.iter().filter(|operation| operation.call <= end);
     begun
@@ -344,7 +345,7 @@ mod tests {
         ]);
     }
 
-    /// Returns a history of `clients` concurrent clients on a real register, and its final state.
+    /// Returns a correct history: that of `clients` concurrent clients on a real register.
     fn honest(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
         let mut random = SplitMix64::new(seed);
         let (mut clock, mut state, mut history) = (0, None, Vec::new());
@@ -389,7 +390,7 @@ mod tests {
         for seed in 0..60 {
             let mut history = honest(seed, 8, 600);
             assert_eq!(check(&history, None, BUDGET), Verdict::Linearizable, "seed {seed}");
-            // The last read is changed to see an early value that was overwritten long ago.
+            // The last read is changed, so that it sees an early value that was overwritten long before.
             let old = history.iter().find_map(|operation| match operation.kind {
                 Kind::Write(value) if operation.seen.is_some() => Some(value),
                 _ => None,
@@ -410,7 +411,7 @@ mod tests {
         assert!(planted > 50, "{planted}");
     }
 
-    /// Tries every order, and for unknown outcomes also omitting them.
+    /// Tries every order. Operations of unknown outcome may also be left out.
     fn brute_force(rest: &[Operation], state: State) -> bool {
         if rest.iter().all(|operation| operation.seen.is_none()) {
             return true;
@@ -451,7 +452,7 @@ mod tests {
         #[test]
         fn agrees_with_trying_every_order(drawn in prop::collection::vec(operation(), 1..7)) {
             let history: Vec<Operation> = (0u64..).zip(drawn).map(|(value, (call, length, seen, kind, asked))| {
-                // All times differ, so that no end equals a beginning.
+                // All times are different, so that no end equals a beginning.
                 let (call, end) = (call * 100 + value, (call + length) * 100 + 50 + value);
                 let seen = seen.map(|seen| (end, seen.map(u64::from)));
                 let asked = asked.map(u64::from);

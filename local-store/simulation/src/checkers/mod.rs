@@ -1,5 +1,5 @@
-//! The checkers: each verifies one promise against the observations, and knows neither how the
-//! store works nor how the history was made.
+//! The checkers. Each verifies one promise against the observations. They do not depend on how the store
+//! works or how the history was made.
 
 pub mod expiry;
 pub mod linearizability;
@@ -22,9 +22,10 @@ use self::replicas::Dump;
 use self::stream::{Facts, ShardRecords};
 use crate::history::{Records, state_of};
 
-/// The most configurations that the search of one register's history visits.
+/// The maximum number of configurations that the search of one register's history visits.
 const SEARCH_BUDGET: usize = 2_000_000;
-/// The most complaints per checker that are kept: the first ones are enough.
+/// The maximum number of complaints that are kept for each checker. The first ones are enough for an
+/// analysis.
 const COMPLAINTS_MAX: usize = 5;
 
 /// A broken promise.
@@ -42,26 +43,26 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The final state, observed when all activity has ended.
+/// The final state, observed after all activity has ended.
 #[derive(Debug, Default)]
 pub struct End {
     /// The table from consistent reads, by key.
     pub table: BTreeMap<String, Item>,
     /// The stream.
     pub shards: Vec<ShardRecords>,
-    /// The entries of the index over the owner.
+    /// The entries of the index over the attribute `owner`.
     pub index: Vec<Item>,
-    /// The entries of the index that was created during the run, if one was.
+    /// The entries of the index that was created during the run; `None` if there was none.
     pub late_index: Option<Vec<Item>>,
     /// For each arc, every replica's state.
     pub replicas: Vec<Vec<(String, Dump)>>,
-    /// The number of logs of the table's items; a sequence number is unique only in its log.
+    /// The number of logs of the table's items. A sequence number is unique only within its log.
     pub logs: usize,
     /// Items that expired before this time must be gone, in epoch seconds.
     pub expired_before: u64,
     /// The latest store time that any node can have, in epoch seconds.
     pub latest_seconds: u64,
-    /// The most by which a node's clock may have been ahead of the others, in seconds.
+    /// The maximum time in seconds by which a node's clock may have been ahead of the others.
     pub skew_seconds: u64,
 }
 
@@ -143,7 +144,7 @@ fn search(operations: &[Operation]) -> Option<String> {
     }
 }
 
-/// Checks that a read without strong consistency saw a value that was written at some time.
+/// Checks that each read without strong consistency returned a value that was written at some time.
 fn check_weak_reads(records: &Records) -> Vec<String> {
     let stored = |key: &str, id: &u64| records.writes.get(id).is_some_and(|(at, _)| at == key);
     records

@@ -1,21 +1,21 @@
-//! Checks without a search, in O(n log n): values that were never stored, lost updates, values that
-//! return after they were replaced, and lost acknowledged writes.
+//! Checks without a search, in O(n log n): values that were never stored, lost updates, values that return
+//! after they were replaced, and lost acknowledged writes.
 //!
-//! It relies on two facts: only one operation stores each value, and each completed operation
-//! returns the value that it found. It finds most defects directly and names them;
-//! `linearizability` finds those that need a search.
+//! The checks rely on two facts: each value is stored by only one operation, and each completed operation
+//! returns the value that it found. They find most defects directly and name them. `linearizability` finds
+//! the other defects with a search.
 
 use std::collections::BTreeMap;
 
 use super::linearizability::{Kind, Operation, State};
 
-/// The known actions of the writer of a value.
+/// The known facts about the operation that stored a value.
 struct Writer {
     call: u64,
     end: Option<u64>,
 }
 
-/// Checks the history of one item that does not exist at first, and returns what is wrong.
+/// Checks the history of one item, which does not exist at first. Returns the defects.
 #[must_use]
 pub fn check(operations: &[Operation]) -> Vec<String> {
     let mut writers = BTreeMap::new();
@@ -69,7 +69,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
     wrong
 }
 
-/// Returns the state that a completed operation left, if it changed the state.
+/// Returns the state that a completed operation stored; `None` if it changed nothing.
 fn stored(operation: &Operation) -> Option<State> {
     let (_, seen) = operation.seen?;
     match operation.kind {
@@ -79,10 +79,9 @@ fn stored(operation: &Operation) -> Option<State> {
     }
 }
 
-/// Finds operations that saw an older value although a newer one was acknowledged before they
-/// began.
+/// Finds operations that saw an old value, although a newer value was acknowledged before they began.
 fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
-    // For the end of each write: the latest beginning of all writes that ended by then.
+    // For the end of each write: the latest beginning of all writes that had ended by this time.
     let mut ended: Vec<(u64, u64, u64)> =
         writers.iter().filter_map(|(value, w)| Some((w.end?, w.call, *value))).collect();
     ended.sort_unstable();
@@ -110,8 +109,7 @@ fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> V
     wrong
 }
 
-/// Checks that the final state follows from the acknowledged writes if no outcome is unknown: it
-/// must be that of the last write.
+/// Checks the final state, if no outcome is unknown: it must be the state that the last write left.
 #[must_use]
 pub fn check_end(operations: &[Operation], found: State) -> Option<String> {
     if operations.iter().any(|operation| operation.seen.is_none() && operation.kind != Kind::Read) {
@@ -164,7 +162,7 @@ mod tests {
                 vec![first.clone(), done(3, 4, Some(1), Delete), done(5, 6, Some(1), Read)],
                 Some("stale"),
             ),
-            // The second write saw nothing at all, as if the first had never been applied.
+            // The second write found no item, as if the first write had never been applied.
             (
                 vec![first, done(3, 4, None, Write(2)), done(5, 6, Some(1), Read)],
                 Some("lost write"),

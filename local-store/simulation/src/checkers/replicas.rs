@@ -32,7 +32,7 @@ pub fn check_equal(dumps: &[(String, Dump)]) -> Vec<String> {
         .collect()
 }
 
-/// Compares a global index over [`OWNER`] with its table.
+/// Compares a global index over the attribute [`OWNER`] with its table.
 #[must_use]
 pub fn check_index(table: &BTreeMap<String, Item>, entries: &[Item]) -> Vec<String> {
     let mut wrong = Vec::new();

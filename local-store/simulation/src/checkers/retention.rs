@@ -1,5 +1,5 @@
-//! Retention: after a day without requests the stream has discarded its records and closed shards,
-//! TTL has removed expired items and recorded that, and nothing else has changed.
+//! Checks retention. After a day without requests, the stream has discarded its records and closed shards,
+//! and TTL has removed expired items and recorded this. Nothing else has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use model::{Item, StreamRecord};
 use super::stream::ShardRecords;
 use crate::request::KEY;
 
-/// Compares a table and its stream with their state more than a day later.
+/// Compares a table and its stream before and after more than a day.
 #[must_use]
 pub fn check(
     before: (&BTreeMap<String, Item>, &[ShardRecords]),
@@ -97,7 +97,7 @@ mod tests {
     type State = (BTreeMap<String, Item>, Vec<ShardRecords>);
     type Plant = dyn Fn(&mut State);
 
-    /// Returns a state before and after: `a` stays, `b` expires; one shard was closed, one was
+    /// Returns the states before and after. Item `a` stays and `b` expires. One shard was closed, and one was
     /// open.
     fn states() -> (State, State) {
         let items = |keys: &[&str]| {

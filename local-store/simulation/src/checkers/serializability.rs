@@ -1,24 +1,23 @@
-//! Checks whether transactions are serializable: whether all of them, and concurrent single
-//! operations, have one order in which each one sees the result of the previous ones.
+//! Checks whether transactions are serializable: whether there is one order of all transactions and single
+//! operations in which each one sees the result of the previous ones.
 //!
-//! It needs only what clients saw: which version of which item an operation read, which it wrote,
-//! and the order of each item's versions, which is that of its stream records. From these follow
-//! dependencies (Adya, "Weak consistency", 1999): one wrote what another read (wr), one replaced
-//! what another wrote (ww), one replaced what another had read (rw). An order exists exactly if the
-//! dependencies have no cycle. Operations on one item are also linearizable, so of two on one item,
-//! the one that ended before the other began comes first (rt). Times between different items imply
-//! nothing, and are left out.
+//! The check needs only what clients saw: the item versions that each operation read and wrote, and the order
+//! of each item's versions, which its stream records show. These give dependencies between operations (Adya,
+//! "Weak consistency", 1999): the first wrote what the second read (wr), the second replaced what the first
+//! wrote (ww), or the second replaced what the first had read (rw). There is an order exactly if the
+//! dependencies have no cycle. Operations on one item are also linearizable: if one ended before another
+//! began, it comes first (rt). Real time implies no order between operations on different items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::linearizability::State;
 
-/// The known effects of one transaction or one single operation.
+/// The known effects of a transaction or a single operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// When it was sent, on the clients' logical clock.
+    /// The time when it was sent, on the clients' logical clock.
     pub call: u64,
-    /// When its answer arrived; `None` if its outcome is unknown.
+    /// The time when its answer arrived; `None` if its outcome is unknown.
     pub end: Option<u64>,
     /// The versions that it saw, by key.
     pub reads: Vec<(String, State)>,
@@ -26,10 +25,10 @@ pub struct Transaction {
     pub writes: Vec<(String, u64)>,
 }
 
-/// The versions of each item in order; the item did not exist before the first one.
+/// The versions of each item in their order. The item did not exist before its first version.
 pub type Versions = BTreeMap<String, Vec<u64>>;
 
-/// One dependency of the graph: its target, and its kind.
+/// A dependency in the graph: its target and its kind.
 #[derive(Clone, Debug)]
 struct Edge {
     to: usize,
@@ -59,7 +58,7 @@ impl Why {
 #[must_use]
 pub fn check(transactions: &[Transaction], versions: &Versions) -> Vec<String> {
     let mut wrong = Vec::new();
-    // An operation of unknown outcome was applied if the final state has any of its writes.
+    // An operation of unknown outcome was applied if the final state contains any of its writes.
     let there = |(key, id): &(String, u64)| versions.get(key).is_some_and(|v| v.contains(id));
     let made: Vec<&Transaction> = transactions
         .iter()
@@ -89,7 +88,7 @@ fn name(transaction: &Transaction) -> String {
     format!("the transaction {call}..{end} (read {reads:?}, stored {writes:?})")
 }
 
-/// Returns the dependencies; nodes beyond the transactions are points in time of one item.
+/// Returns the dependencies. The nodes after the transactions are points in time of single items.
 fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) -> Vec<Vec<Edge>> {
     let mut graph = vec![Vec::new(); made.len()];
     let mut writers: BTreeMap<(&str, u64), usize> = BTreeMap::new();
@@ -148,7 +147,7 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
     graph
 }
 
-/// Adds the order in time: an operation comes before those that begin after its end. The edges go
+/// Adds the order in time: an operation comes before all operations that begin after its end. The edges go
 /// through a chain of points in time, so that their number is linear.
 fn order_by_time(
     made: &[&Transaction],
@@ -181,11 +180,11 @@ fn order_by_time(
     }
 }
 
-/// Returns a shortest cycle through some node of a cycle: the nodes, and why each comes before the
+/// Returns a shortest cycle through some node: its nodes, and for each the kind of the dependency on the
 /// next.
 fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, Why)>> {
-    // Nodes without incoming edges are in no cycle. Remove them repeatedly; the rest contains the
-    // cycles.
+    // A node without incoming edges is in no cycle. Such nodes are removed repeatedly, so that the rest
+    // contains the cycles.
     let mut incoming = vec![0_usize; graph.len()];
     for edge in graph.iter().flatten() {
         if let Some(count) = incoming.get_mut(edge.to) {
@@ -210,7 +209,7 @@ fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, Why)>> {
     left.filter_map(|start| shortest_way_back(graph, start, &gone)).min_by_key(Vec::len)
 }
 
-/// Returns the shortest path from a node back to itself.
+/// Returns the shortest path from a node back to the same node.
 fn shortest_way_back(
     graph: &[Vec<Edge>],
     start: usize,
@@ -245,7 +244,7 @@ fn shortest_way_back(
 }
 
 fn describe(made: &[&Transaction], cycle: &[(usize, Why)]) -> String {
-    // Points in time are not transactions, so they are left out.
+    // The nodes that are points in time are left out of the text.
     let steps: Vec<String> = cycle
         .iter()
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))
@@ -351,7 +350,8 @@ mod tests {
         assert!(wrong[0].contains("not one of its versions"), "{wrong:?}");
     }
 
-    /// Runs transactions one after another, each within its own time, and returns the history.
+    /// Runs transactions one after the other, and returns the history. The times of two transactions do not
+    /// overlap.
     fn serial(steps: &[(u8, u8, u8)]) -> (Vec<Transaction>, Versions) {
         let key = |number: u8| format!("k{}", number % 4);
         let (mut history, mut versions) = (Vec::new(), Versions::new());
@@ -383,7 +383,7 @@ mod tests {
             steps in prop::collection::vec((any::<u8>(), any::<u8>(), 0_u8..40), 1..60)
         ) {
             let (mut history, mut versions) = serial(&steps);
-            // One transaction replaces both items; then a read sees one old and one new version.
+            // One transaction replaces both items. A read then sees one old and one new version.
             let last = |key: &str, all: &Versions| all.get(key).and_then(|o| o.last().copied());
             let old = last("k0", &versions);
             history.push(transaction((5_000, 5_001), &[], &[("k0", 901), ("k1", 902)]));

@@ -1,8 +1,8 @@
-//! The promise of the stream: it contains each committed change of an item exactly once, in the
-//! order of that item's changes, with the right images; it contains no record of a write that
-//! changes nothing; deletes by TTL are marked as such, and only of expired items.
+//! The promise of the stream. It contains each committed change of an item exactly once, in the order of the
+//! item's changes, with the right images. A write that changes nothing has no record. A delete by TTL is
+//! marked as such and concerns an expired item.
 //!
-//! The checker verifies the final stream as a whole, and what readers saw of it during the run.
+//! The checker verifies the whole final stream, and the records that readers saw during the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use super::serializability::Versions;
 use crate::history::{Fate, Reading, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
-/// One shard with every record that was ever in it.
+/// A shard with all its records, including trimmed ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardRecords {
     /// The shard.
     pub shard: Shard,
-    /// Its records in read order.
+    /// The records of the shard in read order.
     pub records: Vec<StreamRecord>,
 }
 
@@ -34,12 +34,11 @@ pub struct Facts<'a> {
     pub table: &'a BTreeMap<String, Item>,
     /// The latest store time that any node can have, in epoch seconds.
     pub latest_seconds: u64,
-    /// Whether all records come from one log, so that no two have the same sequence number.
+    /// Whether all records come from one log. Sequence numbers are unique only within one log.
     pub has_one_log: bool,
 }
 
-/// Checks the whole stream of a table that had it from the beginning and from which nothing was
-/// trimmed.
+/// Checks the whole stream of a table. The stream was enabled from the beginning, and nothing was trimmed.
 #[must_use]
 pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = check_shards(shards);
@@ -119,8 +118,8 @@ fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     wrong
 }
 
-/// Checks that every old image is what the previous record left, and that the last image equals the
-/// table.
+/// Checks that every old image equals the new image of the item's previous record, and that the last image
+/// equals the item in the table.
 fn check_replay(
     shards: &[ShardRecords],
     all: &[(&Shard, &StreamRecord)],
@@ -130,7 +129,7 @@ fn check_replay(
         shards.iter().map(|s| (s.shard.id.as_str(), s.shard.parent.as_deref())).collect();
     let descends = |from: &str, to: &str| {
         let mut place = Some(to);
-        // A chain of parents is at most as long as the number of shards.
+        // A chain of parents cannot be longer than the number of shards.
         for _ in 0..=shards.len() {
             match place {
                 Some(id) if id == from => return true,
@@ -190,7 +189,7 @@ fn check_replay(
     wrong
 }
 
-/// Checks that the stream has exactly the changes of clients and of TTL.
+/// Checks that the stream contains exactly the changes by clients and by TTL.
 fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut stored: BTreeMap<u64, Vec<String>> = BTreeMap::new();
@@ -248,7 +247,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
     wrong
 }
 
-/// Checks that a delete by TTL is of an expired item.
+/// Checks that a record of a delete by TTL is of an expired item.
 fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<String> {
     let (key, number) = (key_of(record), &record.sequence_number);
     let created = record.approximate_creation_seconds?;

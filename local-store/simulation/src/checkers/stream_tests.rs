@@ -1,4 +1,4 @@
-//! Tests of the stream's checker: an honest stream passes, and each planted defect is named.
+//! Tests of the stream's checker. It must accept a correct stream, and name each planted defect.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn shard(id: &str, parent: Option<&str>, first: u64, last: Option<u64>) -> Shard
     }
 }
 
-/// The input of one check; honest until a defect is planted.
+/// The input of one check. It is correct until a test plants a defect.
 struct Case {
     shards: Vec<ShardRecords>,
     writes: BTreeMap<u64, (String, Fate)>,

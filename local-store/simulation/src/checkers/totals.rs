@@ -6,7 +6,7 @@ use model::Item;
 
 use crate::history::{Sum, Votes};
 
-/// The attribute of a counter slot that votes add to.
+/// The attribute of a counter slot to which votes add.
 pub const COUNT: &str = "n";
 
 /// Checks each sum that a client read against the expected one.
@@ -44,7 +44,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
             ));
         }
     }
-    // No vote with a higher number may end before this vote begins.
+    // A vote with a higher number must not end before this vote begins.
     let mut first_end = u64::MAX;
     for (call, end, count) in by_count.iter().rev() {
         if first_end < *call {

@@ -1,5 +1,5 @@
-//! Expiry in store time: iterators after a quarter of an hour, stream records after a day. The test
-//! advances the store's clock, so it does not wait.
+//! Tests of expiry in store time: iterators expire after a quarter of an hour, and stream records after a
+//! day. The tests advance the store's clock, so they do not wait.
 
 use std::time::Duration;
 
@@ -11,18 +11,20 @@ use crate::checkers::Violation;
 use crate::checkers::stream::ShardRecords;
 use crate::request::{Answer, Endpoint, Request, Start};
 
-/// Longer than the lifetime of an iterator.
+/// A time longer than the lifetime of an iterator.
 const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
-/// Longer than the retention of records.
+/// A time longer than the retention of records.
 const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
-/// Number of checks whether the records have been trimmed, and the pause between two.
+/// The maximum number of checks whether the records have been trimmed. The next constant is the pause between
+/// two checks.
 const CHECKS_MAX: usize = 150;
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Advances the time of an idle store with these stream records, and returns what did not expire.
+/// Advances the time of an idle store with these stream records. Returns what did not expire although it
+/// must.
 ///
 /// # Errors
-/// When a request to the store fails.
+/// A request to the store fails.
 pub async fn pass(
     cluster: &Cluster,
     endpoint: &WireEndpoint,
@@ -43,7 +45,7 @@ pub async fn pass(
     if (status, error_name(&answer)) != (400, "ExpiredIteratorException") {
         wrong.push(format!("an expired iterator got {status}: {answer}"));
     }
-    // The position itself is still valid.
+    // Only the iterator has expired; its position is still valid.
     let page = records(endpoint, shard, place.clone()).await?;
     if page.first().map(String::as_str) != Some(first) {
         wrong.push(format!("a new iterator at {first} reads {:?}", page.first()));
@@ -76,7 +78,7 @@ async fn read(endpoint: &WireEndpoint, iterator: &str) -> Result<(u16, Value), S
     sent.map_err(|error| error.to_string())
 }
 
-/// Returns the sequence numbers of a page of records; none if the shard no longer exists.
+/// Returns the sequence numbers of a page of records. Returns none if the shard no longer exists.
 async fn records(
     endpoint: &WireEndpoint,
     shard: &str,

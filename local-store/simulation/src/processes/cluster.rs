@@ -1,5 +1,5 @@
-//! A store in processes, for fault injection: one process with three nodes, or three with one node
-//! each and proxies between them.
+//! A store in real processes, for fault injection. It is one process with three nodes, or three processes
+//! with one node each and proxies between them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,20 +17,20 @@ use super::process::{Launch, Process, log_file};
 use super::proxy::{Proxy, Way};
 use super::wire::{Addresses, admin};
 
-/// Number of processes of a store with one process per node.
+/// The number of processes of a store with one process for each node.
 const PROCESSES: usize = 3;
-/// The ports at which the processes of one store listen for each other.
+/// The range of ports at which the processes of a store listen for their peers.
 const PEER_PORTS: Range<u16> = 21_000..31_000;
-/// Pause between two checks of a recovering store.
+/// The pause between two checks of a recovering store.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// Time within which the store must recover completely.
+/// The maximum time until the store must have recovered completely.
 const HEAL_MAX: Duration = Duration::from_secs(60);
 
 /// A running store.
 pub struct Cluster {
-    /// The client addresses of its processes.
+    /// The addresses of its processes for clients.
     pub addresses: Addresses,
-    /// Number of arcs of its ring, each a group with its own leader.
+    /// The number of arcs of its ring. Each arc is a group with its own leader.
     arcs: usize,
     launches: Vec<Launch>,
     processes: Vec<Option<Process>>,
@@ -38,9 +38,9 @@ pub struct Cluster {
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
-/// Returns an address for each process, which it uses again after each restart. The ports are free
-/// now, and below the range for outgoing connections, which could otherwise take the port of a
-/// process that restarts.
+/// Returns an address for each process. A process uses its address again after each restart. The ports are
+/// free now. They are below the range for outgoing connections, so that such a connection cannot take the
+/// port of a process that restarts.
 async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
     let mut held = Vec::new();
     for port in PEER_PORTS {
@@ -56,8 +56,8 @@ async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
 }
 
 impl Cluster {
-    /// Creates a store of one process that runs all nodes, with this number of arcs. Does not start
-    /// it.
+    /// Creates a store of one process that runs all nodes, with this number of arcs. Does not start the
+    /// process.
     #[must_use]
     pub fn embedded(binary: &Path, folder: &Path, arcs: usize) -> Self {
         let launch = Launch {
@@ -69,11 +69,11 @@ impl Cluster {
         Self::of(vec![launch], BTreeMap::new(), arcs)
     }
 
-    /// Creates a store with a process for each node, a proxy for each direction between two of
-    /// them, and this number of arcs. Does not start the processes.
+    /// Creates a store with this number of arcs and a process for each node. There are two proxies between
+    /// any two processes, one for each direction. Does not start the processes.
     ///
     /// # Errors
-    /// When no ports are free.
+    /// No ports are free.
     pub async fn of_processes(binary: &Path, folder: &Path, arcs: usize) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let targets = free_addresses().await?;
@@ -126,7 +126,7 @@ impl Cluster {
     /// Starts every process that is not running.
     ///
     /// # Errors
-    /// When one cannot be started.
+    /// A process cannot be started.
     pub fn spawn_missing(&mut self) -> Result<(), String> {
         for (process, launch) in self.processes.iter_mut().zip(&self.launches) {
             if process.is_none() {
@@ -139,7 +139,7 @@ impl Cluster {
     /// Waits until every process accepts requests, and publishes the addresses to the clients.
     ///
     /// # Errors
-    /// When a process does not accept requests in time.
+    /// A process does not accept requests in time.
     pub async fn wait_until_all_listen(&mut self) -> Result<(), String> {
         let waits = self.processes.iter_mut().flatten().map(Process::wait_until_it_listens);
         let listening = try_join_all(waits).await?;
@@ -154,12 +154,12 @@ impl Cluster {
     /// Checks that every process that was started is running.
     ///
     /// # Errors
-    /// The output of a process that has ended by itself.
+    /// A process has ended by itself. The error contains its output.
     pub fn check_that_all_run(&mut self) -> Result<(), String> {
         self.processes.iter_mut().flatten().try_for_each(Process::check_that_it_runs)
     }
 
-    /// Sends `kill -9` to some processes at once.
+    /// Kills some processes with `kill -9`, all at the same time.
     pub fn kill(&mut self, places: &[usize]) {
         for place in places {
             if let Some(known) = self.known().get_mut(*place) {
@@ -176,7 +176,7 @@ impl Cluster {
     /// Removes the data directory of a process that was killed.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// The directory cannot be removed.
     pub fn wipe(&self, place: usize) -> Result<(), String> {
         let Some(launch) = self.launches.get(place) else { return Ok(()) };
         std::fs::remove_dir_all(&launch.data).map_err(|error| error.to_string())
@@ -185,7 +185,7 @@ impl Cluster {
     /// Pauses a process, or resumes it.
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// The signal cannot be sent.
     pub fn pause(&self, place: usize, on: bool) -> Result<(), String> {
         match self.processes.get(place).and_then(Option::as_ref) {
             Some(process) => process.pause(on).map_err(|error| error.to_string()),
@@ -208,8 +208,8 @@ impl Cluster {
         admin(address, "GET", "/_weir/status", "").await
     }
 
-    /// Returns the position of the process that leads the first arc, once every arc has a leader
-    /// that the processes know. Ignores the process `without`.
+    /// Returns the position of the process that leads the first arc. Returns `None` until every arc has a
+    /// leader that the processes know. Ignores the process `without`.
     pub async fn leader(&self, without: Option<usize>) -> Option<usize> {
         for place in (0..self.size()).filter(|place| Some(*place) != without) {
             let Some(status) = self.status(place).await else { continue };
@@ -222,10 +222,10 @@ impl Cluster {
         None
     }
 
-    /// Waits until every node votes and is up to date, as before the fault.
+    /// Waits until every node votes and is up to date again.
     ///
     /// # Errors
-    /// When that takes too long.
+    /// This takes too long.
     pub async fn wait_until_whole(&self) -> Result<(), String> {
         let begun = Instant::now();
         let mut last = None;
@@ -243,7 +243,7 @@ impl Cluster {
     /// Advances the store's clock.
     ///
     /// # Errors
-    /// When the store does not advance it.
+    /// The store does not advance its clock.
     pub async fn advance_clock(&self, millis: u64) -> Result<(), String> {
         let address = self.known().first().copied().flatten().ok_or("no process")?;
         let body = format!("{{\"advance_ms\":{millis}}}");
@@ -273,8 +273,8 @@ fn leaders(status: &Value) -> BTreeMap<u64, usize> {
     leading.filter_map(place).collect()
 }
 
-/// Returns whether three replicas of each arc vote, none is being rebuilt, one leads, and none is
-/// far behind.
+/// Returns whether the store is complete. In each arc, three replicas must vote, one must be the leader, and
+/// none may be in a rebuild or far behind.
 fn is_whole(status: &Value, arcs: usize) -> bool {
     let count = |replica: &Value, name: &str| {
         replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)

@@ -11,24 +11,24 @@ use super::proxy::Way;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
 
-/// Time within which a new leader must exist. It takes less than two seconds on an idle machine;
-/// the bound is generous, because a test must not depend on that.
+/// The maximum time until a new leader must exist. On an idle machine it takes less than two seconds. The
+/// maximum is generous, so that a busy machine does not fail the test.
 const LEADER_MAX: Duration = Duration::from_secs(15);
-/// Time within which a write must be accepted; the store promises five seconds.
+/// The maximum time until a write must be accepted. The store promises five seconds.
 const WRITE_MAX: Duration = Duration::from_secs(20);
 
 /// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// `kill -9` of one process, in every second case of the one that leads.
+    /// `kill -9` of one process. In every second case it is the leader.
     KillOne,
     /// `kill -9` of all processes at once.
     KillAll,
-    /// One process, in every second case the leader, is paused for a while (`SIGSTOP`).
+    /// A pause of one process (`SIGSTOP`). In every second case it is the leader.
     Pause,
-    /// One process, in every second case the leader, is cut off from the others for a while.
+    /// A temporary partition of one process. In every second case it is the leader.
     CutOff,
-    /// `kill -9` of one process, whose disk is then emptied.
+    /// `kill -9` of one process, and the loss of its disk.
     Wipe,
 }
 
@@ -44,17 +44,17 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Number of first starts of an empty store that are killed before, or just after, it accepts
-/// requests.
+/// The number of first starts of an empty store that are killed. A kill comes before the store accepts
+/// requests, or shortly afterwards.
 const FIRST_STARTS: usize = 4;
-/// The latest time of such a kill, in milliseconds: creating logs and states takes less.
+/// The latest time of such a kill, in milliseconds. Creating logs and states takes less time.
 const FIRST_START_MS: u64 = 400;
 
-/// Starts an empty store, and repeatedly kills all of its processes or one of them while they
-/// create their first logs and states.
+/// Starts an empty store. Repeatedly kills one or all of its processes while they create their first logs and
+/// states.
 ///
 /// # Errors
-/// When it does not start after that.
+/// The store does not start after the kills.
 pub async fn start_under_kills(
     cluster: &mut Cluster,
     random: &mut SplitMix64,
@@ -62,7 +62,8 @@ pub async fn start_under_kills(
     for _ in 0..FIRST_STARTS {
         cluster.spawn_missing()?;
         tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
-        // The kill below would hide a process that ended because of what an earlier kill left.
+        // Checks this before the next kill. That kill would hide a process that ended because of the state
+        // that an earlier kill left.
         cluster.check_that_all_run()?;
         let victim = random.up_to(cluster.size() - 1);
         let all = 0..cluster.size();
@@ -78,23 +79,22 @@ pub async fn start_under_kills(
     Ok(Recovery { leader, write: begun.elapsed() })
 }
 
-/// Number of items that are written to if there are several arcs, so that each arc has to accept a
-/// write.
+/// The number of items to write if there are several arcs. With this number, each arc has to accept a write.
 const PROBES: usize = 8;
 
 /// The recovery times after a fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
-    /// Until the remaining or restarted processes had a leader of each arc.
+    /// The time until the remaining or restarted processes had a leader for each arc.
     pub leader: Duration,
-    /// Until they accepted a write in each arc.
+    /// The time until they accepted a write in each arc.
     pub write: Duration,
 }
 
 /// Injects one fault into the store, and waits until it recovers.
 ///
 /// # Errors
-/// When it does not recover.
+/// The store does not recover.
 pub async fn inflict(
     fault: Fault,
     cluster: &mut Cluster,
@@ -149,7 +149,7 @@ pub async fn inflict(
     }
 }
 
-/// Waits until each arc has a leader and accepts a write, through any process but one.
+/// Waits until each arc has a leader and accepts a write. Uses any process except one.
 async fn wait(
     cluster: &Cluster,
     without: Option<usize>,

@@ -1,8 +1,8 @@
-//! The real binary over real sockets, killed, paused and partitioned under load, checked by the
-//! same checkers.
+//! Tests of the real binary over real sockets. Processes are killed, paused and partitioned under load, and
+//! the same checkers verify the result.
 //!
-//! `kill -9` does not test power loss, because the operating system keeps written data:
-//! `power_loss` and the simulated disk do that.
+//! `kill -9` does not test power loss, because the operating system keeps written data. `power_loss` and the
+//! simulated disk test power loss.
 
 pub mod aging;
 pub mod cluster;

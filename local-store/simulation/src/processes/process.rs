@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time within which a process must listen, on a busy machine.
+/// The maximum time until a process must listen. It is long, because the machine may be busy.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A command line: the binary with its arguments, and the file for its output.
+/// The command line of a process: the binary with its arguments, and the file for its output.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The binary `local-store`.
     pub binary: PathBuf,
-    /// Its data directory.
+    /// The data directory.
     pub data: PathBuf,
     /// The file for its output.
     pub log: PathBuf,
-    /// Further arguments.
+    /// The other arguments.
     pub arguments: Vec<String>,
 }
 
-/// A `local-store` process that may still be starting; it is killed on drop.
+/// A `local-store` process that may still be starting. Dropping this value kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -34,7 +34,7 @@ impl Process {
     /// Starts the binary on a free port for clients.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The binary cannot be started.
     pub fn spawn(launch: &Launch) -> Result<Self, String> {
         let fail = |error: std::io::Error| format!("{}: {error}", launch.binary.display());
         let file = File::create(&launch.log).map_err(fail)?;
@@ -53,7 +53,7 @@ impl Process {
     /// Waits until the process listens, and returns its address.
     ///
     /// # Errors
-    /// When it does not listen, with its output.
+    /// The process does not listen in time. The error contains its output.
     pub async fn wait_until_it_listens(&mut self) -> Result<SocketAddr, String> {
         loop {
             let said = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Process {
     /// Checks that the process is running.
     ///
     /// # Errors
-    /// When it has ended by itself, with its output.
+    /// The process has ended by itself. The error contains its output.
     pub fn check_that_it_runs(&mut self) -> Result<(), String> {
         match self.child.try_wait().map_err(|error| error.to_string())? {
             None => Ok(()),
@@ -88,7 +88,7 @@ impl Process {
 
     /// Kills the process with `kill -9`, and waits until it has ended.
     pub fn kill(&mut self) {
-        // Killing a process that has ended fails, which is fine.
+        // If the process has already ended, this fails, which does not matter.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -96,7 +96,7 @@ impl Process {
     /// Pauses the process (`SIGSTOP`), or resumes it (`SIGCONT`).
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// The signal cannot be sent.
     pub fn pause(&self, on: bool) -> std::io::Result<()> {
         let signal = if on { "-STOP" } else { "-CONT" };
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status()?;
@@ -110,10 +110,10 @@ impl Drop for Process {
     }
 }
 
-/// Returns the path of `local-store`: `named`, or next to this binary.
+/// Returns the path of `local-store`: `named` if given, otherwise next to this binary.
 ///
 /// # Errors
-/// When it does not exist, with what to do.
+/// The binary does not exist. The error says what to do.
 pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("local-store"));
     let binary = named.or_else(beside).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A proxy for a node's peer port, so that the connection from one node to another can be cut.
 //!
-//! A cut connection either breaks at once, as when a process ends, or becomes silent, as when a
-//! cable is pulled: then bytes wait until the connection is open again or is closed.
+//! A cut connection either breaks at once, as when a process ends, or becomes silent, as when a cable is
+//! pulled. In a silent connection, bytes wait until it is open again or is closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Way {
 /// A proxy for the connections from one node to another.
 #[derive(Debug)]
 pub struct Proxy {
-    /// The address that the other node connects to.
+    /// The address of the proxy, to which the other node connects.
     pub address: SocketAddr,
     way: Arc<watch::Sender<Way>>,
     task: JoinHandle<()>,
@@ -42,7 +42,7 @@ impl Proxy {
     /// Listens on a free port and forwards connections to an address.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// There is no free port.
     pub async fn start(target: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

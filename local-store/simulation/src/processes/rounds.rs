@@ -1,5 +1,5 @@
-//! Rounds: each injects faults into a new store under load, and then checks the clients' history,
-//! the table and the stream as a whole.
+//! Rounds of fault injection. Each round injects faults into a new store under load, and then checks the
+//! clients' history, the whole table and the whole stream.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,74 +25,75 @@ use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
 };
 
-/// Faults in one round, so that histories are short enough to be searched.
+/// The number of faults in one round. It is small, so that histories are short enough for a search.
 const FAULTS_PER_ROUND: usize = 50;
-/// Milliseconds under load before a fault, from the first writes on.
+/// The time under load before a fault in milliseconds, counted from the first writes.
 const LOAD_MS: std::ops::Range<u64> = 30..250;
-/// Number of arcs of the ring in every second round.
+/// The number of arcs of the ring in every second round.
 const ARCS: usize = 3;
-/// The longest time between two requests of a client, in milliseconds.
+/// The maximum time in milliseconds between two requests of a client.
 const PAUSE_MS: u64 = 12;
-/// Milliseconds by which the store's clock is advanced at the end, so that everything that expires
-/// has expired.
+/// The number of milliseconds by which the store's clock is advanced at the end. After it, all items with an
+/// expiry time have expired.
 const EXPIRY_MS: u64 = 12_000;
-/// Time for the last deletes of expired items.
+/// The time for the last deletes of expired items.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
-/// Number of checks of an index that does not match the table yet, and the pause between two.
+/// The maximum number of checks whether an index matches the table. The next constant is the pause between
+/// two checks.
 const INDEX_CHECKS_MAX: usize = 100;
 const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
-/// Number of times that a table may still change while it is read: each time, abandoned
+/// The number of times that a table may change while it is read. Each change means that abandoned
 /// transactions were finished, all at once.
 const READS_MAX: usize = 10;
 
-/// Number of faults of each kind.
+/// The number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// `kill -9` of a process that runs all nodes.
     pub embedded: usize,
     /// `kill -9` of one of three processes with one node each.
     pub kill_one: usize,
-    /// `kill -9` of all three.
+    /// `kill -9` of all three processes.
     pub kill_all: usize,
     /// A pause of one process.
     pub pause: usize,
     /// A partition of one process.
     pub cut_off: usize,
-    /// A kill of one process, which loses its disk.
+    /// `kill -9` of one process, and the loss of its disk.
     pub wipe: usize,
 }
 
-/// Settings of the rounds.
+/// The settings of the rounds.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The binary `local-store`.
     pub binary: PathBuf,
-    /// The parent of the data directories.
+    /// The parent folder of the data directories.
     pub folder: PathBuf,
     /// The seed of the clients' choices and of the faults.
     pub seed: u64,
-    /// The faults.
+    /// The number of faults of each kind.
     pub counts: Counts,
 }
 
 /// The result of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Requests: acknowledged, refused, unknown.
+    /// The numbers of acknowledged, refused and unknown requests.
     pub requests: [u64; 3],
-    /// Number of checked stream records.
+    /// The number of checked stream records.
     pub stream_records: u64,
     /// The recovery times after each fault of each kind.
     pub recoveries: BTreeMap<String, Vec<Recovery>>,
     /// The violations.
     pub violations: Vec<Violation>,
-    /// Real time.
+    /// The real time of all rounds.
     pub took: Duration,
 }
 
 impl Summary {
-    /// Returns the summary as JSON. Times are in seconds: the median, the 95th percentile, the
-    /// maximum.
+    /// Returns the summary as JSON. For each time it contains the median, the 95th percentile and the maximum
+    /// in seconds.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let [answered, refused, unknown] = self.requests;
@@ -174,11 +175,11 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
     (divide(&vec![Fault::KillAll; counts.embedded], true), divide(&faults, false))
 }
 
-/// Runs all rounds, those with one process and those with three concurrently, and calls `progress`
-/// after each fault.
+/// Runs all rounds, and calls `progress` after each fault. The rounds with one process run concurrently with
+/// the rounds with three processes.
 ///
 /// # Errors
-/// When a process cannot be started, or the store does not recover.
+/// A process cannot be started, or the store does not recover.
 pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, String> {
     let begun = Instant::now();
     let (embedded, processes) = plan(settings);
@@ -186,12 +187,12 @@ pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, St
         let mut summary = Summary::default();
         for round in rounds {
             let folder = settings.folder.join(&round.name);
-            // Data of an earlier failed round must not affect this one.
+            // Removes the data of an earlier failed round.
             let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let outcome = run_round(settings, &round, &folder, progress).await?;
             if outcome.violations.is_empty() {
-                // Data of a round without violations is not needed.
+                // After a round without violations, its data is not needed.
                 let _ = std::fs::remove_dir_all(&folder);
             }
             summary.add(outcome);
@@ -328,9 +329,8 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads everything that a client can read of an idle store. A transaction whose coordinator was
-/// killed is finished some seconds later, so the result counts only if the table has not changed
-/// meanwhile.
+/// Reads everything that a client can read of an idle store. If a coordinator was killed, its transaction is
+/// finished some seconds later, so the result counts only if the table has not changed while it was read.
 async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
     // Expired items must be deleted before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
@@ -358,7 +358,7 @@ async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> 
     let table = read_table(endpoint).await?;
     let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
     for _ in 0..INDEX_CHECKS_MAX {
-        // With several arcs the index is updated asynchronously.
+        // With several arcs, the index is updated asynchronously, so it may not match yet.
         if check_index(&table, &index).is_empty() {
             break;
         }

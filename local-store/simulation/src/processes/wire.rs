@@ -1,5 +1,5 @@
-//! A client of DynamoDB's protocol that opens a socket for each request, so that a broken
-//! connection has a clear meaning: nothing was sent, or the outcome is unknown.
+//! A client of DynamoDB's protocol. It opens a socket for each request, so that a broken connection has a
+//! clear meaning: either nothing was sent, or the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use crate::request::{
     Answer, Change, Endpoint, Failure, KEY, Request, Shard, Start, TABLE, WRITE_ID, Write,
 };
 
-/// Time-out of an answer.
+/// The time-out of an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Time-out of a connection.
+/// The time-out of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The current addresses of the nodes; a restarted process has another port.
+/// The current addresses of the nodes. A process has another port after a restart.
 pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 
-/// The endpoint of one client, which uses another node each time.
+/// The endpoint of one client. Each request goes to a random node.
 #[derive(Clone)]
 pub struct WireEndpoint {
     addresses: Addresses,
-    /// The position of a process that is never used.
+    /// The position of a process to which no request is sent.
     without: Option<usize>,
     dice: Arc<Mutex<SplitMix64>>,
 }
 
 impl WireEndpoint {
-    /// Creates an endpoint over these nodes.
+    /// Creates an endpoint that uses these nodes.
     #[must_use]
     pub fn new(addresses: &Addresses, seed: u64) -> Self {
         Self::without(addresses, seed, None)
     }
 
-    /// Creates an endpoint over these nodes except one.
+    /// Creates an endpoint that uses these nodes except one.
     #[must_use]
     pub fn without(addresses: &Addresses, seed: u64, without: Option<usize>) -> Self {
         let dice = Arc::new(Mutex::new(SplitMix64::new(seed)));
@@ -60,7 +60,8 @@ impl WireEndpoint {
     /// Sends one request and returns status and body.
     ///
     /// # Errors
-    /// [`Failure::Refused`] if no process accepted the connection, otherwise [`Failure::Unknown`].
+    /// [`Failure::Refused`] if no process accepted the connection; [`Failure::Unknown`] for any other
+    /// failure.
     pub async fn send(&self, target: &str, body: &Value) -> Result<(u16, Value), Failure> {
         let refused = |what: &str| Failure::Refused(what.to_owned());
         let address = self.address().ok_or_else(|| refused("no process"))?;
@@ -212,7 +213,7 @@ impl WireEndpoint {
     /// Returns an iterator at a position in a shard.
     ///
     /// # Errors
-    /// Those of any request.
+    /// The errors of any request.
     pub async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
         let (kind, number) = match start {
             Start::TrimHorizon => ("TRIM_HORIZON", None),
@@ -231,10 +232,11 @@ impl WireEndpoint {
         iterator.ok_or_else(|| Failure::Defect(answer.to_string()))
     }
 
-    /// Returns all items of the table or of its index, without isolation: only for an idle table.
+    /// Returns all items of the table or of an index. The read is not isolated from writes, so the table must
+    /// be idle.
     ///
     /// # Errors
-    /// Those of any request.
+    /// The errors of any request.
     pub async fn scan(&self, index: Option<&str>) -> Result<Vec<Item>, Failure> {
         let mut request = json!({"TableName": TABLE, "ConsistentRead": index.is_none()});
         if let (Some(index), Some(members)) = (index, request.as_object_mut()) {
@@ -294,7 +296,7 @@ pub fn error_name(answer: &Value) -> &str {
     name.rsplit_once('#').map_or(name, |(_, name)| name)
 }
 
-/// Returns whether a transaction was cancelled for these reasons only.
+/// Returns whether a transaction was cancelled only for reasons in `expected`.
 fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
     let code = |reason: &Value| reason.get("Code").and_then(Value::as_str).map(str::to_owned);
     let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
@@ -315,7 +317,8 @@ fn is_made(response: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// Classifies a refused request: temporary, or permanent, which is a defect for these clients.
+/// Classifies a refused request. A temporary refusal is a normal failure. A permanent one is a defect,
+/// because these clients send only valid requests.
 fn refusal(answer: &Value) -> Failure {
     match error_name(answer) {
         "ResourceNotFoundException"
@@ -323,7 +326,7 @@ fn refusal(answer: &Value) -> Failure {
         | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
-        // A condition that fails together with a conflict may hold after the other transaction.
+        // If a condition failed together with a conflict, it may hold after the other transaction has ended.
         "TransactionCanceledException"
             if has_reasons_among(
                 answer,

@@ -1,5 +1,6 @@
-//! Moves money between accounts: those that are separate items by transactions, those that are
-//! attributes of one ledger by conditional updates. The sums must stay constant.
+//! Moves money between accounts. Accounts of the first kind are items, which transactions change. Accounts of
+//! the second kind are attributes of one ledger, which conditional updates change. The sums must stay
+//! constant.
 
 use model::Item;
 
@@ -9,13 +10,13 @@ use crate::checkers::serializability::Transaction;
 use crate::history::{Fate, Sum, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, Request};
 
-/// Number of accounts of each kind.
+/// The number of accounts of each kind.
 const ACCOUNTS: usize = 5;
 /// The initial balance of each account.
 const BALANCE: u64 = 100;
 /// The item with all accounts of the second kind.
 const LEDGER: &str = "ledger";
-/// The sums' names.
+/// The names of the two sums.
 const BY_TRANSACTION: &str = "accounts";
 const BY_CONDITION: &str = "ledger";
 
@@ -44,7 +45,7 @@ pub async fn open<E: Endpoint>(client: &mut Client<E>) {
     records.expected_sums.insert(BY_CONDITION, total);
 }
 
-/// Runs until the end is signalled.
+/// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
     while client.think().await {
         let from = client.choose(ACCOUNTS - 1);

@@ -1,15 +1,15 @@
-//! Votes in the slots of a counter: by `ADD`, whose outcome may stay unknown, and by a transaction
-//! with a token, which is retried until its outcome is known and must then have counted once.
+//! Votes in the slots of a counter, in two ways. The outcome of an `ADD` may stay unknown. A transaction with
+//! a token is retried until its outcome is known, and must then have counted once.
 
 use super::{Client, number, update};
 use crate::checkers::totals::COUNT;
 use crate::history::Fate;
 use crate::request::{Answer, Endpoint, Expression, Request};
 
-/// Number of slots of the counter.
+/// The number of slots of the counter.
 const SLOTS: usize = 4;
 
-/// Runs until the end is signalled.
+/// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
     while client.think().await {
         let slot = format!("slot-{}", client.choose(SLOTS - 1));

@@ -1,22 +1,22 @@
-//! Items that expire soon, and whose time is sometimes extended at the last moment. Each key has
-//! one client, which therefore knows when it expires. A write of unknown outcome may be applied at
-//! any later time, so its client abandons the key and uses another one.
+//! Writes items that expire soon, and sometimes extends their time at the last moment. Each key has only one
+//! client, so this client knows when its items expire. A write of unknown outcome may be applied at any later
+//! time, so the client then uses another key.
 //!
-//! Every write gives the item an owner that no item had before, so a late change of the index would
-//! stay visible permanently.
+//! Every write gives the item a new, unique owner, so a wrong late change of the index stays visible until
+//! the check.
 
 use super::{Client, item, number, update, write};
 use crate::history::Fate;
 use crate::request::{Answer, Change, EXPIRES_AT, Endpoint, Expression, KEY, OWNER, Request};
 
-/// Number of keys of one client.
+/// The number of keys of one client.
 const KEYS: usize = 4;
-/// The longest life of an item in seconds; the shortest is 2.
+/// The maximum life of an item in seconds. The minimum is 2.
 const LIFE_SECONDS: u64 = 9;
 
-/// Runs until the end is signalled. `name` is unique to this client.
+/// Runs until the signal to end. `name` is unique to this client.
 pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
-    // For each position, the number of its key, and the time at which that expires, if it exists.
+    // For each position, the number of its key, and the expiry time of the item if it exists.
     let mut keys: Vec<(u64, Option<u64>)> = vec![(0, None); KEYS];
     while client.think().await {
         let place = client.choose(KEYS - 1);
@@ -37,7 +37,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
     }
 }
 
-/// Puts the item with this expiry time, or extends it if it exists.
+/// Puts an item with this expiry time, or extends the time of the existing item.
 async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bool) -> Fate {
     let id = client.history.write_id();
     let owner = format!("life-{id}");

@@ -1,5 +1,4 @@
-//! The clients: they send requests and record the answers. They run against any endpoint, and check
-//! nothing.
+//! The clients. They send requests to any endpoint and record the answers. They check nothing.
 
 pub mod bank;
 pub mod counters;
@@ -20,34 +19,34 @@ use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, Request, WRITE_ID, Write,
 };
 
-/// Signals for all clients to pause and to end.
+/// The signals that pause or end all clients.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// While set, clients send nothing.
+    /// While it is set, clients send nothing.
     pub hold: AtomicBool,
-    /// Once set, clients end.
+    /// Once it is set, clients end.
     pub end: AtomicBool,
 }
 
 /// One client, which sends one request at a time.
 pub struct Client<E> {
-    /// The endpoint that it uses.
+    /// The endpoint to which the client sends its requests.
     pub endpoint: E,
     /// The recorder of its requests.
     pub history: Arc<History>,
-    /// The source of its random choices.
+    /// The source of the client's random choices.
     pub random: SplitMix64,
-    /// The signals that it follows.
+    /// The signals that the client obeys.
     pub signals: Arc<Signals>,
-    /// The longest time between two requests, in milliseconds.
+    /// The maximum time between two requests in milliseconds.
     pub pause_ms: u64,
 }
 
-/// The result of a write: the answer, or the fate of a write without one.
+/// The result of a write: the answer, or the fate of a write that got no answer.
 pub(crate) type Outcome = Result<Answer, Fate>;
 
 impl<E: Endpoint> Client<E> {
-    /// Pauses a little. Returns whether to continue.
+    /// Pauses for a short time. Returns whether to continue.
     pub(crate) async fn think(&mut self) -> bool {
         let millis = self.random.next_u64() % (self.pause_ms + 1);
         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -87,13 +86,13 @@ impl<E: Endpoint> Client<E> {
         }
     }
 
-    /// Records an answer that a request of this kind must not have.
+    /// Records an answer that is wrong for this kind of request.
     pub(crate) fn strange(&self, asked: &str, answer: &Answer) {
         self.history.records().defects.push(format!("{asked} returned {answer:?}"));
     }
 
-    /// Retries a transaction with a token until its outcome is known, as long as the store
-    /// remembers the token. Returns the fate of all its writes.
+    /// Retries a transaction with a token until its outcome is known, at most for the lifetime of the token.
+    /// Returns the fate of its writes.
     pub(crate) async fn insist(&mut self, token: String, writes: Vec<Write>) -> Fate {
         let begun = self.endpoint.now_seconds();
         let mut uncertain = false;
@@ -101,7 +100,7 @@ impl<E: Endpoint> Client<E> {
             let request = Request::Transact(Some(token.clone()), writes.clone());
             match self.ask(request).await {
                 Ok(Answer::Transacted) => return Fate::Acknowledged,
-                // The previous attempt may still be running, and succeed.
+                // An earlier attempt may still be running, and may succeed.
                 Ok(Answer::Cancelled) if uncertain => return Fate::Unknown,
                 Ok(Answer::Cancelled) => return Fate::NotMade,
                 Ok(other) => {
@@ -110,7 +109,7 @@ impl<E: Endpoint> Client<E> {
                 }
                 Err(fate) => uncertain |= fate == Fate::Unknown,
             }
-            // Reads the time last, because it may be advanced while this client pauses.
+            // Reads the time after the pause, because the time may be advanced during the pause.
             let goes_on = self.think().await;
             let remembered = self.endpoint.now_seconds() < begun + TOKEN_SECONDS;
             if !goes_on || !remembered {
@@ -121,9 +120,9 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-/// The most attempts of one transaction; a cluster heals long before.
+/// The maximum number of attempts of one transaction. A cluster heals long before the last one.
 const ATTEMPTS_MAX: usize = 200;
-/// Lifetime of a token in seconds: ten minutes, less one for clock skew.
+/// The lifetime of a token in seconds: ten minutes, less one minute for clock skew.
 const TOKEN_SECONDS: u64 = 540;
 
 /// Creates a number.

@@ -1,15 +1,15 @@
-//! Readers of the stream: they begin at any position, pause, and continue.
+//! Readers of the stream. They begin at a random position, pause, and continue.
 
 use super::Client;
 use crate::history::Reading;
 use crate::request::{Answer, Endpoint, Request, Shard, Start};
 
-/// The most pages of a shard that a reader reads before it chooses another shard.
+/// The maximum number of pages of a shard that a reader reads before it chooses another shard.
 const PAGES_MAX: usize = 12;
-/// The most records of a page.
+/// The maximum number of records of a page.
 const PAGE_MAX: usize = 20;
 
-/// Runs until the end is signalled.
+/// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
     while client.think().await {
         let shards = match client.ask(Request::Shards).await {
@@ -39,7 +39,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
         let request = Request::Records { shard: shard.id.clone(), start: start.clone(), limit };
         match client.ask(request).await {
             Ok(Answer::Records(mut records, next)) => {
-                // A position `At` a record includes that record again.
+                // With the position `At` a record, the page includes this record again.
                 if matches!(start, Start::At(_))
                     && records.first() == reading.records.last()
                     && !records.is_empty()
@@ -51,7 +51,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
                 start = next.unwrap_or(start);
             }
             Ok(other) => client.strange("a read of a shard", &other),
-            // The position is kept, and the next page begins there.
+            // After an error the position stays the same, and the reader tries again.
             Err(_) => {}
         }
         if let Some(last) = reading.records.last()

@@ -1,5 +1,5 @@
-//! Clients that concurrently read, replace, conditionally replace and delete a few items. Every
-//! write stores a unique number and gets the value that it replaced.
+//! Clients that concurrently read, replace, conditionally replace and delete a few items. Every write stores
+//! a unique number, and its answer contains the number that it replaced.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,15 @@ use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, OWNER, Request, WRITE_ID, Write,
 };
 
-/// Number of owners, so that index entries move.
+/// The number of owners. There are several, so that index entries move.
 const OWNERS: usize = 5;
-/// Number of items whose numbers are raised together.
+/// The number of items whose numbers are raised in one request.
 const RAISED: usize = 4;
-/// Bits of the random number to add: sums are unique, and thousands of them fit into a number.
+/// The number of bits of the random number to add. The sums are unique, and thousands of them fit into a
+/// number.
 const RAISE_BITS: u32 = 48;
 
-/// Runs until the end is signalled.
+/// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>, keys: Vec<String>) {
     let mut known: BTreeMap<String, State> = BTreeMap::new();
     while client.think().await {
@@ -66,7 +67,7 @@ async fn read_weakly<E: Endpoint>(client: &Client<E>, key: &str) {
     }
 }
 
-/// Replaces the item, on condition of the expected state if one is given.
+/// Replaces the item. If an expected state is given, the write has it as its condition.
 async fn put<E: Endpoint>(
     client: &mut Client<E>,
     key: &str,
@@ -98,7 +99,7 @@ async fn put<E: Endpoint>(
                 client.history.records().defects.push(what);
             }
             known.insert(key.to_owned(), state);
-            // A failed condition is a read.
+            // A write whose condition failed counts as a read.
             (Operation { call, seen: Some((end, state)), kind: Kind::Read }, Fate::NotMade)
         }
         Ok(other) => return client.strange("a put", &other),
@@ -127,8 +128,8 @@ async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap
     client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
 }
 
-/// Adds the same to the numbers of several items in one request, on condition of their known
-/// numbers. The log stores the common part of such writes once.
+/// Adds the same number to several items in one request, on condition of their known numbers. It tests that
+/// the log stores the common part of such writes only once.
 async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<String, State>) {
     let by = client.random.next_u64() >> (u64::BITS - RAISE_BITS) | 1;
     let held = known.iter().filter_map(|(key, state)| Some((key.clone(), (*state)?)));
@@ -161,7 +162,7 @@ async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<St
         if fate == Fate::Acknowledged {
             known.insert(key, Some(id));
         } else {
-            // The answer does not contain its current state.
+            // The answer does not contain the current state of the item.
             known.remove(&key);
         }
     }
@@ -180,7 +181,7 @@ fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> Fate
     }
 }
 
-/// Stores the current value: no change, so no stream record.
+/// Stores the current value again. This changes nothing, so there must be no stream record.
 async fn touch<E: Endpoint>(client: &Client<E>, key: &str) {
     let change = Change::Update(Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID}")));
     let condition = Some(Expression::new(&format!("attribute_exists({KEY})")));

@@ -1,5 +1,5 @@
-//! Clients that read several items at once, and replace some of them on condition that others are
-//! unchanged: an anomaly between items shows as a cycle of dependencies.
+//! Clients that read several items at once, and then replace some of them on condition that the others are
+//! unchanged. An anomaly between items becomes a cycle of dependencies.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::checkers::serializability::Transaction;
 use crate::history::{Fate, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, KEY, Request, Write};
 
-/// Number of items; few, so that transactions conflict. They are never deleted.
+/// The number of items. It is small, so that transactions conflict. Items are never deleted.
 const ITEMS: usize = 6;
-/// The most items of one transaction.
+/// The maximum number of items of one transaction.
 const ITEMS_MAX: usize = 4;
 
 fn name(place: usize) -> String {
     format!("shared-{place}")
 }
 
-/// Runs until the end is signalled.
+/// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
     let mut known: BTreeMap<String, State> = BTreeMap::new();
     while client.think().await {
@@ -38,7 +38,7 @@ fn choose<E: Endpoint>(client: &mut Client<E>) -> Vec<String> {
     let mut keys = Vec::new();
     for _ in 0..count {
         keys.push(name(place));
-        // 1 and 5 are coprime to 6, so no item occurs twice.
+        // The steps 1 and 5 are coprime to 6, so no item occurs twice.
         place = (place + step) % ITEMS;
     }
     keys
@@ -70,8 +70,8 @@ fn still(state: State) -> Expression {
     }
 }
 
-/// Replaces the last items and checks the others, each on condition that it is unchanged since it
-/// was read.
+/// Replaces the last items and checks the others. Each has the condition that it is unchanged since it was
+/// read.
 async fn transact<E: Endpoint>(
     client: &mut Client<E>,
     keys: Vec<String>,
@@ -88,7 +88,7 @@ async fn transact<E: Endpoint>(
             stored.push((key.clone(), id));
             Change::Put(item(&key, id))
         };
-        // Items of unknown state, and some others, are replaced without a condition.
+        // An item of unknown state is replaced without a condition, and so are some other items.
         let is_asked = place < checked || (state.is_some() && client.choose(3) > 0);
         let condition = is_asked.then(|| still(state.unwrap_or_default()));
         if is_asked {
@@ -112,7 +112,7 @@ async fn transact<E: Endpoint>(
         client.history.wrote(*id, key, fate);
         match fate {
             Fate::Acknowledged => drop(known.insert(key.clone(), Some(*id))),
-            // The current state has to be read again.
+            // The current state is unknown now, so the client must read it again.
             Fate::NotMade | Fate::Unknown => drop(known.remove(key)),
         }
     }
@@ -122,7 +122,7 @@ async fn transact<E: Endpoint>(
     }
 }
 
-/// Replaces one item, and gets its previous value.
+/// Replaces one item. The answer contains its previous value.
 async fn replace<E: Endpoint>(
     client: &Client<E>,
     keys: Vec<String>,

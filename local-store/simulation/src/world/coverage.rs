@@ -1,13 +1,13 @@
-//! Counts the faults that really occurred: a planned fault without an effect proves nothing.
+//! Counts the faults that really occurred. A planned fault without an effect tests nothing.
 
 use std::collections::BTreeMap;
 
 use locks::Mutex;
 
-/// How often each class of fault occurred.
+/// The number of occurrences of each class of fault.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// Classes that must occur in every batch of runs with one node.
+/// The classes that must occur in every batch of runs with one node.
 pub const ONE_NODE: [&str; 20] = [
     "kill one",
     "power cut",
@@ -30,7 +30,7 @@ pub const ONE_NODE: [&str; 20] = [
     "records trimmed",
     "writes alike",
 ];
-/// Further classes that must occur in every batch of runs with several nodes.
+/// The additional classes that must occur in every batch of runs with several nodes.
 pub const SEVERAL_NODES: [&str; 10] = [
     "kill all",
     "power cut of all",
@@ -44,7 +44,7 @@ pub const SEVERAL_NODES: [&str; 10] = [
     "cut off from peers",
 ];
 
-/// Further classes that must occur in every batch of runs with several arcs.
+/// The additional classes that must occur in every batch of runs with several arcs.
 pub const SEVERAL_ARCS: [&str; 6] = [
     "several arcs",
     "coordinator lost",
@@ -82,7 +82,7 @@ impl Coverage {
 #[must_use]
 pub fn missing(counts: &Counts, nodes: usize) -> Vec<&'static str> {
     let several = if nodes > 1 { SEVERAL_NODES.as_slice() } else { &[] };
-    // Several nodes have several arcs in half of the seeds.
+    // With several nodes, half of the seeds have several arcs.
     let arcs = if nodes > 1 { SEVERAL_ARCS.as_slice() } else { &[] };
     let needed = ONE_NODE.iter().chain(several).chain(arcs);
     needed.filter(|class| !counts.contains_key(*class)).copied().collect()

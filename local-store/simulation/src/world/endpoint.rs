@@ -1,4 +1,4 @@
-//! The clients' connection to the cluster: any node, over the network, with a time-out.
+//! The clients' connection to the cluster. A request goes over the network to any node, and has a time-out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use super::network::CLIENTS;
 use super::translation;
 use crate::request::{Answer, Endpoint, Failure, Request};
 
-/// Time-out of an answer.
+/// The time-out of an answer.
 pub const TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The endpoint of one client of a simulated cluster. It uses another node each time.
+/// The endpoint of one client of a simulated cluster. Each request goes to a random node.
 #[derive(Clone)]
 pub struct SimulatedEndpoint {
     cluster: Cluster,
@@ -36,7 +36,7 @@ impl SimulatedEndpoint {
     }
 }
 
-/// A guard that counts a request in progress.
+/// A guard that counts a request as in progress until it is dropped.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl UnderWay {
@@ -52,7 +52,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Delivers a request to a node, and its answer to the client.
+/// Delivers a request to a node, and the answer to the client.
 async fn deliver(
     cluster: Cluster,
     node: usize,
@@ -62,7 +62,7 @@ async fn deliver(
 ) {
     if !cluster.network.hop(CLIENTS, node).await {
         drop(under_way);
-        // The client does not learn that the request was lost.
+        // The client notices the lost request only at its time-out.
         tokio::time::sleep(TIMEOUT).await;
         return;
     }
@@ -70,13 +70,13 @@ async fn deliver(
         let _ = answer.send(Err(Failure::Refused("connection refused".to_owned())));
         return;
     };
-    // The work is aborted with the process, which breaks the connection.
+    // If the process ends, the work is aborted, and the connection breaks.
     let work = tokio::spawn(async move { translation::serve(&*replica, request).await });
     cluster.attach(node, work.abort_handle());
     let Ok(result) = work.await else { return };
     drop(under_way);
     if cluster.network.hop(node, CLIENTS).await {
-        // A client that has timed out has dropped the receiver.
+        // After a time-out the client has dropped the receiver.
         let _ = answer.send(result);
     } else {
         tokio::time::sleep(TIMEOUT).await;

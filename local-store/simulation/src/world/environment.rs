@@ -12,22 +12,22 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::coverage::Coverage;
 
-/// Store time at the beginning of every run.
+/// The store time at the beginning of every run.
 pub const START: EpochMillis = EpochMillis(1_800_000_000_000);
 
-/// Random choices, in a separate sequence for each purpose, so that a change of one does not affect
+/// Random choices for one purpose. Each purpose has its own sequence, so that a change in one does not affect
 /// the others.
 #[derive(Debug)]
 pub struct Dice(Mutex<SplitMix64>);
 
 impl Dice {
-    /// Creates the choices for one purpose, from a seed.
+    /// Creates the choices for one purpose from a seed.
     #[must_use]
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self(Mutex::new(stream(seed, purpose)))
     }
 
-    /// Makes a choice.
+    /// Calls `choose` with the random numbers and returns its choice.
     pub fn roll<T>(&self, choose: impl FnOnce(&mut SplitMix64) -> T) -> T {
         choose(&mut self.0.lock())
     }
@@ -39,7 +39,7 @@ impl Dice {
     }
 }
 
-/// Returns the random numbers for one purpose, from a seed.
+/// Returns the sequence of random numbers for one purpose and seed.
 #[must_use]
 pub fn stream(seed: u64, purpose: &str) -> SplitMix64 {
     SplitMix64::new(xxh3_64_with_seed(purpose.as_bytes(), seed))
@@ -50,20 +50,21 @@ pub fn stream(seed: u64, purpose: &str) -> SplitMix64 {
 pub struct Environment {
     /// The run's seed.
     pub seed: u64,
-    /// How often each fault occurred.
+    /// The number of occurrences of each fault.
     pub coverage: Coverage,
     begun: Instant,
-    /// How far store time was advanced, in milliseconds.
+    /// The number of milliseconds by which the store time was advanced.
     advanced_ms: AtomicU64,
-    /// The most by which a node's clock was ahead of true store time, in milliseconds.
+    /// The maximum number of milliseconds by which a node's clock was ahead of the true store time.
     ahead_ms: AtomicU64,
-    /// The hash of all events, chained, and their number.
+    /// The chained hash of all events, and their number.
     trace: Mutex<(u64, u64)>,
     log: Option<Mutex<Vec<String>>>,
 }
 
 impl Environment {
-    /// Creates the environment of a run that begins now; `explain` keeps the text of every event.
+    /// Creates the environment of a run that begins now. If `explain` is true, the text of every event is
+    /// kept.
     #[must_use]
     pub fn new(seed: u64, explain: bool) -> Arc<Self> {
         Arc::new(Self {
@@ -83,7 +84,7 @@ impl Environment {
         self.begun.elapsed()
     }
 
-    /// Returns true store time, that of a clock without skew.
+    /// Returns the true store time: the time of a clock without skew.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         let elapsed = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -100,14 +101,14 @@ impl Environment {
         self.ahead_ms.fetch_max(shown.0.saturating_sub(self.now().0), Ordering::SeqCst);
     }
 
-    /// Returns the most by which a node's clock was ahead of true store time, in whole seconds,
+    /// Returns the maximum number of seconds by which a node's clock was ahead of the true store time,
     /// rounded up.
     #[must_use]
     pub fn ahead_seconds(&self) -> u64 {
         self.ahead_ms.load(Ordering::SeqCst).div_ceil(1_000)
     }
 
-    /// Adds an event to the trace: the same seed gives the same trace.
+    /// Adds an event to the trace. The same seed always gives the same trace.
     pub fn note(&self, what: &str) {
         let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         let mut trace = self.trace.lock();
@@ -139,7 +140,7 @@ impl Environment {
     }
 }
 
-/// One node's clock: true store time plus an error. It never goes back.
+/// The clock of one node: the true store time plus a skew. It never goes back.
 #[derive(Debug)]
 pub struct NodeClock {
     environment: Arc<Environment>,
@@ -148,7 +149,7 @@ pub struct NodeClock {
 }
 
 impl NodeClock {
-    /// Creates a clock without error.
+    /// Creates a clock without skew.
     #[must_use]
     pub fn new(environment: &Arc<Environment>) -> Arc<Self> {
         Arc::new(Self {
@@ -158,12 +159,12 @@ impl NodeClock {
         })
     }
 
-    /// Sets its error, in milliseconds.
+    /// Sets the skew in milliseconds.
     pub fn set_skew(&self, millis: i64) {
         self.skew_ms.store(millis, Ordering::SeqCst);
     }
 
-    /// Returns its time.
+    /// Returns the time of the clock.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         let skewed =

@@ -18,22 +18,25 @@ use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
-/// The time that an advance of the clocks waits for requests in progress, in milliseconds: somewhat
-/// longer than a node works on one. If they do not end, the clocks are not advanced.
+/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress. It is
+/// slightly longer than a node works on a request. If the requests do not end in time, the clocks are not
+/// advanced.
 const DRAIN_MS_MAX: u64 = 12_000;
 
-/// Number and length of the pauses in which a power cut waits for an unsynced write.
+/// A power cut waits for an unsynced write. These are the maximum number of pauses, and the length of a
+/// pause.
 const WRITE_WAIT_MAX: usize = 500;
 const WRITE_WAIT: Duration = Duration::from_micros(100);
-/// Number and length of the pauses in which a fault waits for a coordinator or for index entries.
+/// Some faults wait for a coordinator or for index entries. These are the maximum number of pauses, and the
+/// length of a pause.
 const COORDINATION_WAIT_MAX: usize = 1_000;
 const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 
-/// The most attempts to create an index, and the pause between two.
+/// The maximum number of attempts to create an index. The next constant is the pause between two attempts.
 const INDEX_ATTEMPTS_MAX: usize = 100;
 const INDEX_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs all faults of a plan, each at its time, and returns when the last one has ended.
+/// Runs all faults of a plan, each at its time. Returns when the last one has ended.
 pub async fn run(
     cluster: &Cluster,
     faults: &[Planned],
@@ -126,7 +129,8 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
     }
 }
 
-/// Partitions a node that others are to replace; counted only if it had something to be replaced.
+/// Partitions a node that leads, or delivers, so that other nodes take over. The fault counts only if the
+/// node had such a role.
 async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let (is_hit, fault_of_links) = match fault {
         Fault::CutSender { node } => {
@@ -141,8 +145,8 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     inject_link_fault(cluster, fault_of_links, lasting).await;
 }
 
-/// Damages a block of a state, unless another node has lost data: two damaged nodes may lose data
-/// permanently.
+/// Damages a block of a state. Does nothing if another node has lost data, because damage of two nodes can
+/// lose data permanently.
 fn rot_state(cluster: &Cluster, node: usize, place: usize) {
     if cluster.is_whole()
         && let Some(machinery) = cluster.machinery(node)
@@ -151,7 +155,7 @@ fn rot_state(cluster: &Cluster, node: usize, place: usize) {
     }
 }
 
-/// Removes or damages the data of a node, but only while every other node has all of its own: no
+/// Removes or damages the data of a node. Does nothing unless all other nodes have their data, because no
 /// store survives the loss of a majority.
 async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration) {
     if !cluster.is_whole() {
@@ -204,7 +208,7 @@ async fn make_index(cluster: &Cluster) {
         {
             match replica.submit(vec![translation::make_index(table.id)]).await.as_deref() {
                 Ok([Reply::Table(_)]) => cluster.environment.coverage.hit("index made in use"),
-                // An earlier attempt, whose answer was lost, has created it.
+                // An earlier attempt, whose answer was lost, has created the index.
                 Ok(_) => {}
                 Err(_) => {
                     tokio::time::sleep(INDEX_RETRY_PAUSE).await;
@@ -217,7 +221,7 @@ async fn make_index(cluster: &Cluster) {
     }
 }
 
-/// Ends the processes of nodes, and starts them when the time has passed.
+/// Ends the processes of some nodes, and starts them after a time.
 async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, lasting: Duration) {
     for node in nodes.iter().copied() {
         if power {
@@ -240,8 +244,8 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
     }
 }
 
-/// Waits until a node coordinates a transaction over several arcs, and then for its next steps, so
-/// that it still coordinates at the end. Gives up after a while.
+/// Waits until a node coordinates a transaction over several arcs, and then for `steps`. The node must still
+/// be a coordinator after this time. Gives up after a while.
 async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) {
     let coordinates = || cluster.replica(node).is_some_and(|replica| replica.coordinates());
     for _ in 0..COORDINATION_WAIT_MAX {
@@ -255,7 +259,7 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Counts what a crashed coordinator has left: locks without a decision, and unexecuted decisions.
+/// Counts what a crashed coordinator has left: locks without a decision, and decisions that were not applied.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());
@@ -270,8 +274,7 @@ fn note_leftovers(cluster: &Cluster) {
     coverage.add("left over decided", prepared.intersection(&decided).count() as u64);
 }
 
-/// Waits for undelivered index entries of any arc, for a limited time. Returns whether there are
-/// any.
+/// Waits for undelivered index entries in any arc, for a limited time. Returns whether there are any.
 async fn wait_for_outbox(cluster: &Cluster) -> bool {
     let has_any = |machinery: &Arc<Machinery>| {
         let arcs = machinery.arcs;
@@ -299,8 +302,8 @@ fn leads(cluster: &Cluster, node: usize) -> bool {
     })
 }
 
-/// Waits until a node leads an arc with undelivered index entries, for a limited time. Returns
-/// whether it does.
+/// Waits for a limited time until a node leads an arc with undelivered index entries. Returns whether it
+/// does.
 async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     let sends = || {
         let (Some(replica), Some(machinery)) = (cluster.replica(node), cluster.machinery(node))
@@ -321,7 +324,7 @@ async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     false
 }
 
-/// Waits for an unsynced write, for a limited time: only then is a power cut meaningful.
+/// Waits for an unsynced write, for a limited time. Without unsynced data a power cut has no effect.
 async fn wait_for_writes(cluster: &Cluster, node: usize) {
     let Some(machinery) = cluster.machinery(node) else { return };
     for _ in 0..WRITE_WAIT_MAX {
@@ -357,8 +360,8 @@ async fn inject_link_fault(cluster: &Cluster, fault: Fault, lasting: Duration) {
     change(false);
 }
 
-/// Advances store time while no request is in progress: after ten minutes, a retried token is a new
-/// transaction, which the checkers would report.
+/// Advances the store time while no request is in progress. After ten minutes the store forgets a token, so a
+/// retry would be a new transaction, which the checkers would report.
 async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, under_way: &AtomicUsize) {
     signals.hold.store(true, Ordering::SeqCst);
     for _ in 0..DRAIN_MS_MAX / 20 {

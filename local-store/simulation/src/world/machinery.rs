@@ -1,4 +1,4 @@
-//! The machine of a node, which outlives its processes: its disk, its state, its clock.
+//! The machine of a node: its disk, its state and its clock. It outlives the node's processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -13,15 +13,15 @@ use storage::log;
 
 use super::environment::{Dice, Environment, NodeClock};
 
-/// The most bytes that are damaged together.
+/// The maximum number of bytes that are damaged together.
 const ROTTEN_MAX: usize = 8;
 
-/// The prefix of segment names; names are in the order of the segments.
+/// The prefix of segment names. The names sort in the order of the segments.
 const SEGMENT_NAMES: &str = "segment-";
-/// Size of log segments in bytes: small, so that switching and truncation are frequent.
+/// The size of a log segment in bytes. It is small, so that logs often switch segments and truncate.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
-/// A callback for a node that cannot continue, with the reason: its process ends.
+/// A callback for a node that cannot continue. It gets the reason and ends the process.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The storage media of a node. Clones share the same media.
@@ -46,7 +46,7 @@ impl Medium {
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
-    /// The number of arcs; the node has a replica of each.
+    /// The number of arcs. The node has a replica of each.
     pub arcs: u32,
     medium: Mutex<Medium>,
     /// The node's clock.
@@ -94,7 +94,8 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the location of an arc's state; it loses unpersisted batches when its process ends.
+    /// Returns the location of an arc's state. The state loses batches that were not persisted when its
+    /// process ends.
     #[must_use]
     pub fn home(&self, arc: ArcId) -> MemoryHome {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -107,18 +108,18 @@ impl Machinery {
         self.home(arc).storage()
     }
 
-    /// Returns the arcs; the node has a replica of each.
+    /// Returns the arcs. The node has a replica of each.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         (0..self.arcs).map(ArcId)
     }
 
-    /// Replaces the media by empty ones. No process may run.
+    /// Replaces the media by empty ones. The node must not be running.
     pub fn replace_medium(&self) {
         *self.medium() = Medium::new(self.arcs);
     }
 
-    /// Damages some bytes of a segment of the log other than the newest, whose end could be
-    /// mistaken for a torn write. Returns whether there was one.
+    /// Damages some bytes of a log segment. Returns false if there was none to damage. The newest segment is
+    /// left out, because damage at its end could be mistaken for a torn write.
     pub fn rot(&self) -> bool {
         let disk = self.disk();
         let mut segments = disk.list().unwrap_or_default();
@@ -145,7 +146,7 @@ impl Machinery {
         })
     }
 
-    /// Damages a block of the state of an arc. Returns whether there was one.
+    /// Damages a block of an arc's state. Returns whether there was a block.
     pub fn rot_state(&self, place: usize) -> bool {
         let arcs: Vec<ArcId> = self.arcs().collect();
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
@@ -170,12 +171,12 @@ impl Machinery {
         self.dice.micros(100, 2_000) + self.dice.micros(0, slow * 1_000)
     }
 
-    /// Makes syncs take up to this much longer.
+    /// Makes each sync take up to this many milliseconds longer.
     pub fn set_slow(&self, millis: u64) {
         self.slow_ms.store(millis, Ordering::SeqCst);
     }
 
-    /// Loses the memory of the process: the state may lose batches since it was last persisted.
+    /// Loses the memory of the process. The state may lose batches that were not persisted.
     pub fn lose_memory(&self) {
         let forgotten: usize = self
             .arcs()
@@ -187,7 +188,7 @@ impl Machinery {
         }
     }
 
-    /// Cuts the power of a node whose process has ended: the disk loses unsynced data.
+    /// Cuts the power of a node whose process has ended. The disk loses unsynced data.
     pub fn cut_power(&self) {
         let cut = self.disk().power_cut(self.dice.roll(SplitMix64::next_u64));
         let coverage = &self.environment.coverage;

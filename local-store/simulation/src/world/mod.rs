@@ -1,4 +1,4 @@
-//! The world: one thread, paused time, and a seeded replacement for everything that a node uses.
+//! The simulated world: one thread, paused time, and a seeded replacement for everything that a node uses.
 
 pub mod cluster;
 pub mod coverage;

@@ -1,7 +1,6 @@
-//! Messages between the clients and the nodes: each arrives after its own delay, or twice, or
-//! never.
+//! Messages between the clients and the nodes: each message arrives after its own delay, or twice, or never.
 //!
-//! Place 0 is that of the clients, the others are those of the nodes.
+//! Place 0 means the clients, and the other places mean the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
@@ -17,13 +16,13 @@ pub const CLIENTS: usize = 0;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Blocked links, and the number of faults that block each.
+    /// The blocked links, each with the number of faults that block it.
     blocked: BTreeMap<(usize, usize), u32>,
     one_way: BTreeSet<(usize, usize)>,
     loss_percent: u64,
     delay_ms: u64,
     duplicate_percent: u64,
-    /// For each link, the latest arrival so far.
+    /// The latest arrival so far on each link.
     latest: BTreeMap<(usize, usize), Instant>,
 }
 
@@ -50,14 +49,14 @@ impl Network {
         self.state.lock()
     }
 
-    /// Blocks a link for one fault, or ends that.
+    /// Blocks a link for one fault, or ends this fault's block.
     pub fn block(&self, from: usize, to: usize, on: bool) {
         let mut state = self.state();
         let count = state.blocked.entry((from, to)).or_default();
         *count = if on { *count + 1 } else { count.saturating_sub(1) };
     }
 
-    /// Marks a link as blocked in one direction only, for the counters.
+    /// Marks a link as blocked in only one direction, for the counters.
     pub fn mark_one_way(&self, from: usize, to: usize, on: bool) {
         let mut state = self.state();
         if on {
@@ -72,7 +71,7 @@ impl Network {
         self.state().loss_percent = percent;
     }
 
-    /// Sets the most milliseconds by which messages are delayed, in addition to the normal delay.
+    /// Sets the maximum number of milliseconds by which messages are delayed in addition to the normal delay.
     pub fn set_delay(&self, millis: u64) {
         self.state().delay_ms = millis;
     }
@@ -89,7 +88,8 @@ impl Network {
         *state = State { latest, ..State::default() };
     }
 
-    /// Returns the delays after which a message sent now arrives: none if it is lost, one, or two.
+    /// Returns the delays after which a message that is sent now arrives. There is one delay for each
+    /// arrival: none for a lost message, two for a duplicated one.
     #[must_use]
     pub fn route(&self, from: usize, to: usize) -> Vec<Duration> {
         let coverage = &self.environment.coverage;

@@ -1,17 +1,17 @@
-//! Detects panics: a panicking task of the store is a defect, even if the store seems to continue.
+//! Detects panics. A panicking task of the store is a defect, even if the store continues.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 thread_local! {
-    /// Panics on this thread, while they are being collected.
+    /// The panics on this thread; `None` while they are not collected.
     static CAUGHT: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 static HOOK: Once = Once::new();
 
-/// Runs some work and returns the panics meanwhile on this thread, including those of detached
-/// tasks. Panics on other threads are printed as usual.
+/// Runs some work and returns the panics on this thread during the work, including panics of detached tasks.
+/// Panics on other threads are printed as usual.
 pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     HOOK.call_once(|| {
         let previous = std::panic::take_hook();

@@ -8,7 +8,7 @@ use storage::disk::SplitMix64;
 /// A fault or a change that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The process of a node dies; its operating system keeps written data.
+    /// The process of a node dies. The operating system keeps written data.
     Kill {
         /// The node, from 1.
         node: usize,
@@ -17,23 +17,24 @@ pub enum Fault {
     KillCoordinator {
         /// The node, from 1.
         node: usize,
-        /// Microseconds after the transaction was first seen, so that any step may be hit.
+        /// The time in microseconds after the transaction was first seen. It is random, so that the fault
+        /// hits any step.
         after_us: u64,
     },
     /// Every process dies.
     KillAll,
-    /// A node loses power: unsynced data is lost, torn or kept.
+    /// A node loses power. Unsynced data is lost, torn or kept.
     PowerCut {
         /// The node.
         node: usize,
     },
     /// All nodes lose power.
     PowerCutAll,
-    /// A node loses power, and again while it recovers.
+    /// A node loses power, and loses it again while it recovers.
     PowerCutInRecovery {
         /// The node.
         node: usize,
-        /// Number of disk operations of the recovery before the second power cut.
+        /// The number of disk operations of the recovery before the second power cut.
         operations: u64,
     },
     /// A sync of a node's disk fails.
@@ -46,20 +47,20 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
-    /// Every sync of a node's disk takes up to this long.
+    /// Every sync of a node's disk takes up to this much longer.
     SlowDisk {
         /// The node.
         node: usize,
-        /// The most milliseconds.
+        /// The maximum number of milliseconds.
         millis: u64,
     },
-    /// A node can reach no other node and no client, and vice versa.
+    /// A node and all others, including the clients, cannot reach each other.
     Partition {
         /// The node.
         node: usize,
     },
-    /// A node and its peers cannot reach each other, but clients reach all of them. If the node
-    /// leads, this lasts until the others have elected a leader, of which it does not know.
+    /// A node and its peers cannot reach each other, but clients reach all of them. If the node is the
+    /// leader, this lasts until the others have elected a new leader that the node does not know.
     CutFromPeers {
         /// The node.
         node: usize,
@@ -69,7 +70,7 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
-    /// Messages are lost in one direction between two places. Place 0 is that of the clients.
+    /// Messages are lost in one direction between two places. Place 0 means the clients.
     OneWay {
         /// The sender's place.
         from: usize,
@@ -81,17 +82,17 @@ pub enum Fault {
         /// The percentage.
         percent: u64,
     },
-    /// Messages are delayed by random times of up to this long, so that they are reordered.
+    /// Messages are delayed by random times up to a maximum, and are therefore reordered.
     Delay {
-        /// The most milliseconds.
+        /// The maximum delay in milliseconds.
         millis: u64,
     },
-    /// A percentage of messages between nodes arrives twice, the second time late.
+    /// A percentage of messages between nodes arrives twice. The second copy is late.
     Duplication {
         /// The percentage.
         percent: u64,
     },
-    /// A node's clock is ahead of the others, or behind.
+    /// A node's clock is ahead of the others, or behind them.
     Skew {
         /// The node.
         node: usize,
@@ -130,7 +131,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the class that it counts for.
+    /// Returns the class under which the fault is counted.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
@@ -164,9 +165,9 @@ impl Fault {
 /// A fault and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// When it begins, in milliseconds since the start of the run.
+    /// The time when the fault begins, in milliseconds since the start of the run.
     pub at_ms: u64,
-    /// How long it lasts, in milliseconds; a node that died is down for this time.
+    /// The duration of the fault in milliseconds. A node that died is down for this time.
     pub for_ms: u64,
     /// The fault.
     pub fault: Fault,
@@ -187,24 +188,24 @@ pub struct Plan {
     pub nodes: usize,
     /// The number of arcs of the ring, each a group with its own log: 1 or 3.
     pub arcs: u32,
-    /// How long clients run, in simulated seconds.
+    /// The time for which clients run, in simulated seconds.
     pub seconds: u64,
-    /// The most files that a log keeps for reuse.
+    /// The maximum number of files that a log keeps for reuse.
     pub log_spares: usize,
-    /// The longest time between two requests of a client, in milliseconds.
+    /// The maximum time between two requests of a client, in milliseconds.
     pub pause_ms: u64,
     /// The number of clients of each kind.
     pub clients: Clients,
-    /// A deliberate fault of the store itself; it needs the feature `mutations`.
+    /// A deliberate fault in the store's own code. It needs the feature `mutations`.
     pub mutation: Option<Mutation>,
-    /// The faults, by start time.
+    /// The faults, in the order of their times.
     pub faults: Vec<Planned>,
 }
 
 /// The number of clients of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// See `workload::registers`; at most eight, so that a history can be searched.
+    /// See `workload::registers`. The maximum is eight, so that the checker can search the history.
     pub registers: usize,
     /// See `workload::bank`.
     pub bank: usize,
@@ -224,19 +225,20 @@ impl Default for Clients {
     }
 }
 
-/// The largest clock skew of a node, in milliseconds.
+/// The maximum clock skew of a node in milliseconds.
 pub const SKEW_MS_MAX: i64 = 5_000;
-/// The number of arcs, if there are several.
+/// The number of arcs of a ring with several arcs.
 const ARCS: u32 = 3;
 /// The usual duration of a transaction over several arcs, in microseconds.
 const COORDINATION_US: u64 = 12_000;
-/// Milliseconds after which the other nodes have replaced a partitioned leader.
+/// The time in milliseconds after which the other nodes have replaced a partitioned leader.
 const ELECTION_MS: u64 = 2_000;
-/// Milliseconds before the first fault, in which the table is created.
+/// The time in milliseconds before the first fault. In this time the table is created.
 const QUIET_MS: u64 = 1_000;
-/// Average interval of faults in milliseconds.
+/// The average interval of faults in milliseconds.
 const FAULT_EVERY_MS: u64 = 1_700;
-/// The most minutes by which store time advances in one run: stream records are kept for a day.
+/// The maximum number of minutes by which store time advances in one run. It is less than a day, after which
+/// stream records would be trimmed.
 const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
 
 impl Plan {
@@ -272,21 +274,21 @@ impl Plan {
     }
 }
 
-/// Chooses the number of arcs: several for half of the seeds with several nodes. Independent of the
-/// faults, so that it does not change them.
+/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. It uses its own random
+/// numbers, so that the faults of a seed stay the same.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
-/// Chooses when the second index is created, in milliseconds: in the first two thirds of a run.
-/// Also independent of the faults.
+/// Chooses the time in milliseconds at which the second index is created: in the first two thirds of a run.
+/// It uses its own random numbers, too.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
-/// Chooses when a block of a state is damaged, and on which node: in half of the seeds with several
-/// nodes. Also independent of the faults.
+/// Chooses the node on which a block of a state is damaged, and the time: in half of the seeds with several
+/// nodes. It uses its own random numbers, too.
 fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
@@ -295,8 +297,8 @@ fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
     is_meant.then_some(Planned { at_ms, for_ms: 0, fault: Fault::RotState { node, place } })
 }
 
-/// Makes faults specific to several arcs: most kills of a node hit a coordinator, and most
-/// partitions hit a node with undelivered index entries, until the others have elected a leader.
+/// Adapts faults to several arcs. Most kills of a node become kills of a coordinator. Most partitions become
+/// partitions of a node with undelivered index entries, which last until the others have elected a leader.
 fn adapt_to_arcs(planned: &mut Planned) {
     let at_ms = planned.at_ms;
     match planned.fault {

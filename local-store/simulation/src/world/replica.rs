@@ -10,7 +10,7 @@ use partition::{Catalogue, Command, Reply, View};
 
 use crate::request::Failure;
 
-/// A state to read.
+/// A state for reads.
 pub struct Snapshot {
     /// The tables.
     pub catalogue: Arc<Catalogue>,
@@ -18,12 +18,12 @@ pub struct Snapshot {
     pub view: Box<dyn View + Send + Sync>,
 }
 
-/// A running node. After [`Replica::crash`] it answers no request.
+/// A running node. After [`Replica::crash`] it no longer answers requests.
 pub trait Replica: Send + Sync {
     /// Applies commands and returns one reply for each.
     fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>>;
 
-    /// Returns a state; if `strong`, one that shows every write acknowledged before the call.
+    /// Returns a state. If `strong` is true, it contains every write that was acknowledged before the call.
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>>;
 
     /// Returns items by key, in one snapshot of all transactions.
@@ -32,10 +32,10 @@ pub trait Replica: Send + Sync {
         keys: Vec<String>,
     ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>>;
 
-    /// Begins the group of an arc with these nodes, all of which are new.
+    /// Begins the group of an arc. The members are all new nodes.
     fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
 
-    /// Makes these nodes the members of an arc's group, if this one leads it; see
+    /// Makes these nodes the members of an arc's group, if this node is its leader; see
     /// `node::Node::change_members`.
     fn change_members(
         &self,
@@ -43,19 +43,19 @@ pub trait Replica: Send + Sync {
         members: Vec<u64>,
     ) -> BoxFuture<'static, Result<(), String>>;
 
-    /// Returns its own background work; `None` if [`super::ticks`] does it.
+    /// Returns the node's own background work; `None` if [`super::ticks`] does the work.
     fn ticks(&self) -> Option<BoxFuture<'static, ()>>;
 
-    /// Returns the time of its clock.
+    /// Returns the time of the node's clock.
     fn now(&self) -> EpochMillis;
 
-    /// Returns whether it believes that it leads an arc, and therefore does its background work.
+    /// Returns whether the node believes that it leads an arc. If it does, it does the arc's background work.
     fn leads(&self, arc: ArcId) -> bool;
 
-    /// Returns, for each arc, the last log index that its state contains.
+    /// Returns the last log index that the state of each arc contains.
     fn applied(&self) -> Vec<u64>;
 
-    /// Describes the replica of each arc, for people.
+    /// Returns a readable description of the replica of each arc.
     fn describe(&self) -> String;
 
     /// Returns the status of the replica of each arc.
@@ -63,17 +63,17 @@ pub trait Replica: Send + Sync {
         Vec::new()
     }
 
-    /// Returns whether a read has found damage in its state.
+    /// Returns whether a read has found damage in the node's state.
     fn is_damaged(&self) -> bool {
         false
     }
 
-    /// Reads all of its state, to find damage that no read has found.
+    /// Reads the whole state, to find damage that no read has found yet.
     fn verify(&self) {}
 
-    /// Returns whether it coordinates a transaction over several arcs.
+    /// Returns whether the node coordinates a transaction over several arcs.
     fn coordinates(&self) -> bool;
 
-    /// Ends it at once, like a crash: none of its code runs afterwards.
+    /// Ends the node at once, like a crash. None of its code runs afterwards.
     fn crash(&self);
 }

@@ -1,5 +1,5 @@
-//! One replica without a group: the log, the machine and the storage, with group commit like the
-//! server's: append all ready commands, sync once, apply, reply.
+//! One replica without a group: the log, the machine and the storage. It uses group commit like the server:
+//! it appends all ready commands, syncs once, applies them, and replies.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -21,11 +21,11 @@ use super::replica::{Replica, Snapshot};
 use super::translation;
 use crate::request::Failure;
 
-/// Entries after which the storage is persisted and the log is truncated.
+/// The number of entries after which the storage is persisted and the log is truncated.
 const PERSIST_ENTRIES: u64 = 200;
-/// The most commands in one entry.
+/// The maximum number of commands in one entry.
 const COMMANDS_MAX: usize = 64;
-/// The most proposals that wait.
+/// The maximum number of waiting proposals.
 const WAITING_MAX: usize = 1_024;
 
 type Answered = oneshot::Sender<Result<Vec<Reply>, Failure>>;
@@ -56,7 +56,7 @@ pub struct SingleNode {
 /// Opens the log and the machine, and applies the entries that the storage does not contain yet.
 ///
 /// # Errors
-/// When the disk fails, or its content cannot be the result of the writes.
+/// The disk fails, or its content cannot be the result of the writes.
 pub fn recover(
     disk: &SimulatedDisk,
     storage: &MemoryStorage,
@@ -95,7 +95,7 @@ impl SingleNode {
     /// Starts the replica from its disk and its storage.
     ///
     /// # Errors
-    /// Those of [`recover`].
+    /// The errors of [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
         let (log, machine) =
             recover(&machinery.disk(), &machinery.storage(ArcId::FIRST), &machinery.log_options)?;
@@ -149,7 +149,7 @@ impl Committer {
             Err(error) if error.is_fatal() => return Err(error.to_string()),
             Err(error) => {
                 for waiter in waiters {
-                    // A client that has gone needs no answer.
+                    // A client that no longer waits needs no answer.
                     let _ = waiter.send(Err(Failure::Refused(error.to_string())));
                 }
                 return Ok(());
@@ -174,7 +174,7 @@ impl Committer {
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
-                // Without space for a new segment, the old ones are kept for now.
+                // Without space for a new segment, the log keeps its old segments for now.
                 _ => {}
             }
         }
@@ -213,12 +213,12 @@ impl Replica for SingleNode {
     }
 
     fn begin(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
-        // There is no group to begin.
+        // A single node has no group to begin.
         Box::pin(async { Ok(()) })
     }
 
     fn change_members(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
-        // There is no group to change.
+        // A single node has no group to change.
         Box::pin(async { Ok(()) })
     }
 

@@ -1,5 +1,5 @@
-//! The background work of a replica without a group, like `server::ticks`: TTL, shard rotation,
-//! tokens. Nodes of a group run the server's own.
+//! The background work of a replica without a group, like `server::ticks`: TTL, shard rotation, tokens. The
+//! nodes of a group run the server's own ticks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::environment::Environment;
 use super::replica::Replica;
 use crate::request::Failure;
 
-/// Interval of ticks.
+/// The interval of ticks.
 const TICK: Duration = Duration::from_millis(250);
-/// The most items that one entry deletes.
+/// The maximum number of items that one entry deletes.
 const EXPIRED_MAX: usize = 500;
 
-/// Runs until it is aborted with its node.
+/// Runs until it is aborted together with its node.
 pub async fn run(replica: Arc<dyn Replica>) {
     loop {
         tokio::time::sleep(TICK).await;
-        // The next tick retries failed work.
+        // If work fails, the next tick tries again.
         let _ = tick(&*replica).await;
     }
 }
 
-/// Records the time of a node's clock, until it is aborted with its node.
+/// Records the time of a node's clock, until it is aborted together with its node.
 pub async fn watch_clock(replica: Arc<dyn Replica>, environment: Arc<Environment>) {
     loop {
         tokio::time::sleep(TICK).await;

@@ -1,5 +1,5 @@
-//! Translates requests in DynamoDB's terms to commands and reads, like the server's API. HTTP and
-//! JSON have tests of their own.
+//! Translates requests in DynamoDB's terms to commands and reads, as the server's API does. HTTP and JSON
+//! have their own tests.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -67,12 +67,12 @@ pub fn key(name: &str) -> PrimaryKey {
 /// Handles a request on a node.
 ///
 /// # Errors
-/// When the node cannot handle it, or its reply is not valid for the request.
+/// The node cannot handle the request, or its reply is not valid for the request.
 pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Failure> {
     let is_read =
         matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
     match serve_inner(replica, request).await {
-        // The API lets another node read, or returns an error that clients retry.
+        // As in the API, a damaged node is no defect: another node reads, or the client retries.
         Err(Failure::Defect(what)) if is_read && replica.is_damaged() => {
             Err(Failure::Refused(what))
         }
@@ -120,7 +120,7 @@ async fn serve_inner(replica: &dyn Replica, request: Request) -> Result<Answer, 
     }
 }
 
-/// Returns a write that adds to an item's number if that is `from`.
+/// Returns a write that adds `by` to an item's number if the number is `from`.
 fn raise(key: String, from: u64, by: u64) -> Write {
     let change = Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID} + :by"));
     let condition = Expression::new(&format!("{WRITE_ID} = :from"));
@@ -134,7 +134,7 @@ fn raise(key: String, from: u64, by: u64) -> Write {
 /// Reads items from one state.
 ///
 /// # Errors
-/// When the table does not exist yet, or the state cannot be read.
+/// The table does not exist yet, or the state cannot be read.
 pub fn get_from(snapshot: &Snapshot, keys: &[String]) -> Result<Vec<Option<Item>>, Failure> {
     let table = table(snapshot)?;
     let items = keys.iter().map(|name| read_item(&*snapshot.view, table, &key(name)));
@@ -149,7 +149,7 @@ fn defect(error: &dyn std::fmt::Display) -> Failure {
     Failure::Defect(error.to_string())
 }
 
-/// Returns the table, which a replica that is behind may not have yet.
+/// Returns the table. A replica that lags behind may not have it yet.
 fn table(snapshot: &Snapshot) -> Result<&Table, Failure> {
     let found = snapshot.catalogue.find(TABLE);
     found
@@ -201,7 +201,7 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
         Reply::TransactionInProgress => {
             Err(Failure::Refused("an earlier attempt is in progress".to_owned()))
         }
-        // A conflict with another transaction: a retry may succeed.
+        // After a conflict with another transaction, a retry may succeed.
         Reply::Conflict => Err(Failure::Refused("another transaction is in progress".to_owned())),
         Reply::TransactionCancelled(reasons) if reasons.contains(&CancellationReason::Conflict) => {
             Err(Failure::Refused("another transaction is in progress".to_owned()))
@@ -235,7 +235,7 @@ fn sequence(text: &str) -> Result<Sequence, Failure> {
     text.parse().map_err(|()| Failure::Defect(format!("`{text}` is not a sequence number")))
 }
 
-/// Returns the next records of a shard; none if this replica does not know it yet.
+/// Returns the next records of a shard. Returns none if this replica does not know the shard yet.
 fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result<Answer, Failure> {
     let table = table(snapshot)?;
     let found = table

@@ -1,10 +1,10 @@
-//! Builds the functions' binaries with cargo, or finds those that lie beside `weir`.
+//! Builds the functions' binaries with cargo, or finds them next to `weir`.
 //!
-//! A package of Weir's own workspace is built with the profile and into the target folder that the
-//! running `weir` was built with, so what both depend on is compiled once. Any other package is built
-//! as its owner's `cargo build` does, in its own target folder: it can replace neither a program of
-//! Weir nor one of another project, and `weir up` notices when its owner builds it again. An
-//! installed `weir` without the sources of a package takes the binary from its own folder.
+//! A package of Weir's own workspace is built with the profile of the running `weir` and into its target
+//! folder, so that shared dependencies are compiled once. Any other package is built in its own target
+//! folder, as its owner's `cargo build` does. It can therefore replace no program of Weir or of another
+//! project, and `weir up` notices when the owner builds it again. An installed `weir` without a package's
+//! sources uses the binary in its own folder.
 
 mod metadata;
 
@@ -25,23 +25,23 @@ use tokio::{
     process::Command,
 };
 
-/// The lines of cargo that are told when a build fails.
+/// The maximum number of lines of cargo's output that an error contains.
 const TAIL_LINES: usize = 40;
 
-/// Why a binary could not be had.
+/// The reason why a binary is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Neither the sources nor the binary are there.
+    /// There are neither sources nor a binary.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// cargo could not be run.
+    /// cargo could not be started.
     #[error(
         "cannot run `{cargo}`: {source}; install Rust (https://rustup.rs) or set CARGO to its path"
     )]
     NoCargo {
-        /// What was run.
+        /// The program that could not be started.
         cargo: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         source: io::Error,
     },
     /// cargo ran and failed.
@@ -52,7 +52,7 @@ pub enum Error {
         /// The last lines of cargo's output.
         output: String,
     },
-    /// cargo succeeded and made no such binary.
+    /// cargo succeeded but did not make a binary with this name.
     #[error("package=`{manifest}` was built, but it has no binary=`{binary}`")]
     NotMade {
         /// The package.
@@ -60,7 +60,7 @@ pub enum Error {
         /// The name of the binary.
         binary: String,
     },
-    /// Several members of a workspace have it, and `CodeUri` names none of them.
+    /// Several members of a workspace have this binary, and `CodeUri` names none of them.
     #[error(
         "several packages of workspace=`{manifest}` have a binary=`{binary}`: {}; write the folder of one of them as CodeUri", makers.join(", ")
     )]
@@ -69,24 +69,24 @@ pub enum Error {
         manifest: PathBuf,
         /// The name of the binary.
         binary: String,
-        /// The manifests of the packages.
+        /// The manifests of the packages with this binary.
         makers: Vec<String>,
     },
-    /// Another package may build a binary of the same name into the same folder, and the copy that
-    /// would survive it cannot be made.
+    /// Another package may build a binary of the same name into the same folder, and the binary could not be
+    /// copied elsewhere.
     #[error(
         "another package may replace file=`{binary}` with its own binary of that name, and it cannot be copied: {source}; free the place that the copy needs, or give the binary another name in Cargo.toml and as BuildProperties.Binary"
     )]
     NotSetApart {
         /// The file.
         binary: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// In words, for somebody who has or has not seen each line of cargo's.
+    /// Returns the error as text. The text contains cargo's output only if the reader has not seen it yet.
     #[must_use]
     pub fn text(&self, has_seen_output: bool) -> String {
         match self {
@@ -98,7 +98,7 @@ impl Error {
     }
 }
 
-/// Where the running program was built, if cargo built it.
+/// The target folder and the profile of the running program, if cargo built it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
     target_folder: PathBuf,
@@ -108,7 +108,7 @@ struct Origin {
 /// The running `weir`.
 struct Program {
     path: PathBuf,
-    /// The root of the workspace that it was built from.
+    /// The root of the workspace from which it was built.
     checkout: PathBuf,
 }
 
@@ -122,7 +122,8 @@ impl Program {
     }
 }
 
-/// What cargo is told of where a workspace is built, and how; nothing for its own target folder.
+/// Returns cargo's arguments for the target folder and the profile; none for the workspace's own target
+/// folder.
 fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
     let in_folder = |folder: PathBuf| vec!["--target-dir".into(), folder];
     match origin(&program.path) {
@@ -130,8 +131,8 @@ fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
             let profile = ["--profile".into(), origin.profile.into()];
             profile.into_iter().chain(in_folder(origin.target_folder)).collect()
         }
-        // Other projects may build there. cargo takes the package of another one for the same if name
-        // and version are, and a package named `archive` would replace Weir's program.
+        // Other projects may use the same target folder. cargo treats packages of equal name and version as
+        // the same package. A package named `archive` would therefore replace Weir's program.
         _ if workspace.shares_target_folder() => {
             in_folder(workspace.target_folder.join(folder_name(&workspace.root)))
         }
@@ -139,24 +140,24 @@ fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
     }
 }
 
-/// The name of a folder that is for one package or workspace alone.
+/// Returns the name of a folder that only one package or workspace uses.
 fn folder_name(of: &Path) -> String {
     let hash = u128::from_be_bytes(Md5::digest(of.as_os_str().as_encoded_bytes()).into());
     format!("weir-{hash:032x}")
 }
 
-/// Whether two paths lead to one place; paths that lead nowhere are compared as they are written.
+/// Returns whether two paths lead to the same file. A path that does not exist is compared as text.
 fn is_same(one: &Path, other: &Path) -> bool {
     let resolved = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     resolved(one) == resolved(other)
 }
 
-/// Builds or finds all binaries, and returns the path of each. `progress` gets each line that
-/// cargo prints.
+/// Builds or finds all binaries, and returns the path of each. Calls `progress` for each line that cargo
+/// prints.
 ///
 /// # Errors
 ///
-/// When one of them can be neither built nor found.
+/// A binary can be neither built nor found.
 pub async fn build(
     wanted: &[Wanted],
     progress: &mut (dyn FnMut(&str) + Send),
@@ -195,8 +196,8 @@ async fn package(
             |name: &&str| Ok(((*name).to_owned(), found_beside(&program.path, folder, name)?));
         return names.iter().map(path_of).collect();
     }
-    // cargo reads its configuration from the folder it runs in: with another one, everything would
-    // be compiled once more.
+    // cargo reads its configuration from its working folder. In another folder the configuration could
+    // differ, and everything would be compiled again.
     let manifest = std::path::absolute(&manifest).unwrap_or(manifest);
     let workspace = Workspace::of(&manifest, progress).await?;
     let flags = place_flags(&workspace, program);
@@ -219,9 +220,9 @@ async fn package(
 
 /// One run of cargo.
 struct Build {
-    /// Of all members, so that dependencies have the features that they have for the whole
-    /// workspace; for the package alone, most of them would be compiled a second time. That is the
-    /// price where another member has a binary of the same name.
+    /// Whether to build all members of the workspace. Dependencies then have the features of the whole
+    /// workspace, so most of them need not be compiled a second time. Not possible if another member has a
+    /// binary of the same name.
     is_of_workspace: bool,
     /// The manifest of the package that makes each binary.
     makers: BTreeMap<String, PathBuf>,
@@ -240,8 +241,8 @@ impl Build {
 /// The package that makes a binary.
 struct Maker {
     manifest: PathBuf,
-    /// Whether it has to be built without the other members of its workspace, of which another one
-    /// makes a binary of this name.
+    /// Whether the package must be built alone, because another member of its workspace has a binary of the
+    /// same name.
     is_alone: bool,
 }
 
@@ -260,8 +261,8 @@ fn maker(workspace: &Workspace, manifest: &Path, name: &str) -> Result<Maker, Er
     }
 }
 
-/// Puts a binary where no other package with a binary of its name replaces it: cargo has one place
-/// for all binaries of a name.
+/// Links or copies a binary to a place of its own, because cargo has only one place for all binaries of the
+/// same name.
 fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
     let failed = |source| Error::NotSetApart { binary: made.to_owned(), source };
     let package = std::path::absolute(package_folder).map_err(failed)?;
@@ -272,19 +273,19 @@ fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // A copy where the file system has no links.
+    // Copies the file if the file system has no links.
     fs::hard_link(made, &apart).or_else(|_| fs::copy(made, &apart).map(drop)).map_err(failed)?;
     Ok(apart)
 }
 
-/// The target folder and the profile that `program` was built with.
+/// Returns the target folder and the profile with which `program` was built.
 fn origin(program: &Path) -> Option<Origin> {
     let mut folder = program.parent()?;
-    // Test programs and examples lie one folder deeper.
+    // Test programs and examples are one folder deeper.
     if folder.ends_with("deps") || folder.ends_with("examples") {
         folder = folder.parent()?;
     }
-    // Only cargo makes this folder beside what it builds.
+    // Only cargo creates this folder next to its output.
     if !folder.join(".fingerprint").is_dir() {
         return None;
     }
@@ -295,7 +296,7 @@ fn origin(program: &Path) -> Option<Origin> {
     Some(Origin { target_folder: folder.parent()?.to_owned(), profile: profile.to_owned() })
 }
 
-/// The cargo that runs; under `cargo run` the variable names it.
+/// Returns the path of cargo. Under `cargo run` the variable names the running cargo.
 fn cargo() -> PathBuf {
     env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
@@ -331,7 +332,7 @@ async fn compile(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    // A binary that only its user can read cannot be deployed.
+    // A deployment needs binaries that all users can read, so cargo runs with the user's own file mode.
     let mut child = platform::private_files::start_of_user(|| command.spawn()).map_err(no_cargo)?;
     let mut made = BTreeMap::new();
     let mut tail = VecDeque::new();
@@ -366,22 +367,22 @@ async fn compile(
 async fn each_line(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(&str)) {
     let Some(stream) = stream else { return };
     let mut lines = BufReader::new(stream).lines();
-    // cargo writes UTF-8; a line that is not, or a broken pipe, ends what can be read of it.
+    // cargo writes UTF-8. An invalid line or a broken pipe ends the reading.
     while let Ok(Some(line)) = lines.next_line().await {
         take(&line);
     }
 }
 
-/// A binary that cargo has made, or found to be new enough.
+/// A binary that cargo has built or found up to date.
 struct Artifact {
     name: String,
-    /// Of its package.
+    /// The manifest of its package.
     manifest: PathBuf,
     executable: PathBuf,
 }
 
 impl Artifact {
-    /// The binary that one of cargo's messages is about.
+    /// Returns the binary that a message of cargo reports.
     fn of(line: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Message {

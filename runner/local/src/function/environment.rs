@@ -1,4 +1,5 @@
-//! The environment of an instance: Lambda's variables, the template's, and nothing of ours.
+//! The environment of an instance: Lambda's variables and the template's. No variable of this process is
+//! inherited except `PATH`.
 //!
 //! Pure. Source: AWS Lambda developer guide, "Defined runtime environment variables".
 
@@ -22,8 +23,8 @@ pub(super) fn check(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// All variables of instance `number`, whose Runtime API listens on `api`. `path` is the `PATH` of
-/// this process, the only variable that an instance inherits.
+/// Returns all variables of instance `number`. Its Runtime API listens on `api`. `path` is the `PATH` of this
+/// process, the only variable that an instance inherits.
 pub(super) fn variables(
     settings: &Settings,
     api: SocketAddr,
@@ -38,7 +39,7 @@ pub(super) fn variables(
     }
     set("LANG", "en_US.UTF-8".to_owned());
     set("TZ", ":UTC".to_owned());
-    // The SDK would otherwise ask the network for credentials that it has no need of.
+    // Without this variable, the SDK would ask the network for credentials, which it does not need.
     set("AWS_EC2_METADATA_DISABLED", "true".to_owned());
     if let Some(endpoint) = &settings.dynamodb_endpoint {
         set("AWS_ENDPOINT_URL_DYNAMODB", endpoint.clone());

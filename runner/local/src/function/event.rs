@@ -1,15 +1,15 @@
-//! What happens to a function and its instances, told to who watches.
+//! The events of a function and its instances, for observers.
 //!
-//! Nothing depends on being watched: an observer cannot change what happens.
+//! An observer cannot change what happens.
 
 use std::{sync::Arc, time::Duration};
 
 use super::InvokeOutcome;
 
-/// Called for each event, in the task where it happens: it must be quick and must not block.
+/// Called for each event, in the task in which it happens. It must be quick and must not block.
 pub type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// Where a line was written.
+/// The stream to which a line was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -18,69 +18,69 @@ pub enum Stream {
     Error,
 }
 
-/// Something that happened. Each names its function.
+/// An event. Each names its function.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// A process was started.
     InstanceStarted {
         /// The function.
         function: &'a str,
-        /// The process.
+        /// The process id.
         pid: u32,
     },
-    /// A process asked for its first invocation.
+    /// A process asked for its first invocation, so it is ready.
     InstanceReady {
         /// The function.
         function: &'a str,
-        /// The process.
+        /// The process id.
         pid: u32,
-        /// Since it was started.
+        /// The time since the process was started.
         init: Duration,
     },
     /// A process ended.
     InstanceExited {
         /// The function.
         function: &'a str,
-        /// The process.
+        /// The process id.
         pid: u32,
-        /// How, in Lambda's words.
+        /// How it ended, in Lambda's words.
         exit: &'a str,
     },
-    /// The program was built anew: what is invoked from now on is run by the new one, and idle
-    /// instances of the one before end.
+    /// The program was built again. Later invocations use the new program, and idle instances of the old one
+    /// end.
     ProgramChanged {
         /// The function.
         function: &'a str,
     },
-    /// An instance took an invocation.
+    /// An instance received an invocation.
     InvocationStarted {
         /// The function.
         function: &'a str,
-        /// The invocation.
+        /// The request id of the invocation.
         request_id: &'a str,
-        /// The process.
+        /// The process id.
         pid: u32,
-        /// Whether the instance was started for it.
+        /// Whether the instance was started for this invocation.
         cold: bool,
     },
     /// An invocation ended.
     InvocationEnded {
         /// The function.
         function: &'a str,
-        /// The invocation.
+        /// The request id of the invocation.
         request_id: &'a str,
-        /// How.
+        /// The outcome of the invocation.
         outcome: &'a InvokeOutcome,
-        /// Since an instance took it.
+        /// The time since an instance received the invocation.
         duration: Duration,
     },
     /// A process wrote a line.
     Line {
         /// The function.
         function: &'a str,
-        /// Where.
+        /// The stream to which it was written.
         stream: Stream,
-        /// The invocation that ran, if one did.
+        /// The request id of the running invocation, if there was one.
         request_id: Option<&'a str>,
         /// The line, without its end.
         line: &'a str,

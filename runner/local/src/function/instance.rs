@@ -1,6 +1,6 @@
 //! One instance of a function: its process, its Runtime API, and one invocation at a time.
 //!
-//! It does not decide how many instances there are, and starts nothing again.
+//! `pool` decides how many instances there are, and restarts them.
 
 use std::{
     io::ErrorKind,
@@ -31,28 +31,28 @@ use super::{
     runtime_api::{self, Delivery, Mailbox},
 };
 
-/// How long after its end what a process wrote is still read. Its pipes stay open only while
-/// a process that it started itself has them.
+/// The time for reading a process's output after its end. Its pipes stay open longer only if processes that
+/// it started hold them.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// How long after its end an answer that a process sent may still be on its way through this one.
+/// The time after the end of a process in which an answer that it sent may still arrive here.
 const REPLY_GRACE: Duration = Duration::from_millis(100);
 
-/// What all instances of a function share.
+/// The state that all instances of a function share.
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) observer: Observer,
     pub(super) log: LogFile,
-    /// How many answers are to be lost, with the process that gave them.
+    /// The number of answers to drop, each with the end of its process, for tests.
     pub(super) losses: Arc<AtomicU32>,
-    /// Ends the processes when this one is killed.
+    /// The watcher that ends the processes if this process is killed.
     pub(super) orphans: Orphans,
 }
 
-/// `ENOEXEC`: a file is no program that the operating system knows.
+/// `ENOEXEC`: the operating system cannot execute the file.
 const EXEC_FORMAT: i32 = 8;
 
-/// A process could not be started; the function never ran.
+/// The reason why a process could not be started. The function did not run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error(transparent)]
@@ -62,13 +62,13 @@ pub(super) enum StartError {
 }
 
 impl StartError {
-    /// Whether somebody is just writing the program.
+    /// Returns whether the program is being written at this moment.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Spawn { source, .. } if source.kind() == ErrorKind::ExecutableFileBusy)
     }
 
-    /// Why no process can ever be started from what is there, in the words of Lambda. What may pass is
-    /// none of it: a machine without room for one more process, a program that is just being built.
+    /// Returns the reason, in Lambda's words, if the program can never be started as it is. Returns `None`
+    /// for temporary errors, such as a lack of memory or a program that is being built.
     pub(super) fn invalid_entrypoint(&self) -> Option<String> {
         let Self::Spawn { binary, source } = self else { return None };
         let begins = entrypoint::look(binary);
@@ -95,9 +95,9 @@ pub(super) struct Instance {
     number: u64,
     pid: u32,
     started: Instant,
-    /// What it was started with.
+    /// The keys with which it was started.
     keys: Credentials,
-    /// What it was started from.
+    /// The build from which it was started.
     build: Option<Build>,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
@@ -107,7 +107,7 @@ pub(super) struct Instance {
     _listener: Listener,
 }
 
-/// What is left of an instance for who wants to end it.
+/// A handle with which an instance can be ended.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {
     pub(super) pid: u32,
@@ -119,7 +119,7 @@ pub(super) struct Handle {
 impl Handle {
     pub(super) fn kill(&self) {
         self.mailbox.close();
-        // The channel has room for one signal, and one is enough.
+        // The channel has room for one signal, and one is enough, so a full channel does not matter.
         let _sent = self.kill.try_send(());
     }
 
@@ -131,30 +131,30 @@ impl Handle {
         self.exit.borrow().is_some()
     }
 
-    /// Waits for the process to end.
+    /// Waits until the process has ended.
     pub(super) async fn exited(mut self) {
-        // The other end goes away only after it told of the end, or with the whole runtime.
+        // The sender is dropped only after it has reported the end, or with the whole runtime.
         let _exit = self.exit.wait_for(Option::is_some).await;
     }
 }
 
-/// What came of handing an invocation to an instance.
+/// The result of an attempt to run an invocation on an instance.
 pub(super) enum Attempt {
-    /// The instance took it.
+    /// The instance received the invocation, which has ended.
     Ended {
         outcome: InvokeOutcome,
         duration: Duration,
-        /// From the start of the process to its first request, when this was its first invocation.
+        /// The time from the start of the process to its first request, if this was its first invocation.
         init: Option<Duration>,
     },
-    /// The instance never became ready; the outcome says why.
+    /// The instance never became ready; the outcome has the reason.
     NotStarted(InvokeOutcome),
-    /// The process had ended while it was idle, before it took the invocation.
+    /// The process ended while it was idle, before it received the invocation.
     NotTaken,
 }
 
 impl Instance {
-    /// Starts a process. It is not ready yet.
+    /// Starts a process. It becomes ready later.
     pub(super) async fn start(
         shared: Arc<Shared>,
         number: u64,
@@ -178,10 +178,11 @@ impl Instance {
         if let Some(folder) = &settings.working_folder {
             command.current_dir(folder);
         }
-        // Ctrl-C in a terminal goes to this process, which then ends its children in order.
+        // Ctrl-C in a terminal must reach only this process, which then ends its children in an orderly way.
         #[cfg(unix)]
         command.process_group(0);
-        // One that takes its place in this moment is seen before the next invocation.
+        // This is read before the start. If another build replaces the file meanwhile, the next invocation
+        // notices it.
         let build = program::look(&settings.program());
         let child = command
             .spawn()
@@ -222,13 +223,13 @@ impl Instance {
         self.exit.borrow().is_some()
     }
 
-    /// Whether it can be given an invocation: it has neither ended nor is it being killed, and has the
-    /// keys that are to be used.
+    /// Returns whether the instance can receive an invocation: it has not ended, is not being killed, and has
+    /// the current keys.
     pub(super) fn is_fit(&self, keys: &Credentials) -> bool {
         !self.has_exited() && !self.mailbox.is_closed() && self.keys == *keys
     }
 
-    /// Whether it was started from a build.
+    /// Returns whether the instance was started from this build.
     pub(super) fn is_of(&self, build: &Build) -> bool {
         self.build.as_ref() == Some(build)
     }
@@ -238,8 +239,8 @@ impl Instance {
         Handle { pid: self.pid, mailbox, kill, exit }
     }
 
-    /// Hands it an invocation and waits for what comes of it. After a time-out the process is
-    /// killed, as Lambda resets the environment.
+    /// Runs an invocation on the instance and waits for its outcome. After a time-out the process is killed,
+    /// because Lambda resets the environment in this case.
     pub(super) async fn invoke(
         &mut self,
         shared: &Shared,
@@ -306,14 +307,14 @@ impl Instance {
                 return outcome::timed_out(request_id, limit);
             }
         };
-        // It may have answered and ended in one breath.
+        // The process may have answered and then ended immediately, so the answer has some time to arrive.
         match timeout(REPLY_GRACE, replied).await {
             Ok(Ok(outcome)) => outcome,
             _ => outcome::exited(request_id, &text),
         }
     }
 
-    /// Why the instance did not take the invocation.
+    /// Returns the result if the instance did not receive the invocation.
     fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
         let exit = self.exit.borrow().clone();
         let outcome = match exit {
@@ -335,7 +336,7 @@ impl Instance {
         Attempt::NotStarted(outcome::with_note(outcome, &self.tail.text()))
     }
 
-    /// The most memory that the process ever had, in MB, where the system tells.
+    /// Returns the maximum memory that the process has used, in MB; `None` if the system does not report it.
     pub(super) fn memory_mb(&self) -> Option<u64> {
         self.peak.look(self.pid)
     }
@@ -347,19 +348,19 @@ impl Drop for Instance {
     }
 }
 
-/// Ends a process, and what it started itself.
+/// Ends a process and the processes that it started.
 fn end_all(child: &mut Child, pid: u32) {
-    // One that has ended already needs no signal.
+    // If the process has already ended, this fails, which does not matter.
     let _signalled = child.start_kill();
     end_group(pid);
 }
 
-/// Ends what is left of the process group that a process led.
+/// Ends the remaining processes of a process group. `pid` is its leader.
 #[cfg(unix)]
 fn end_group(pid: u32) {
     let leader = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(leader) = leader {
-        // A group that has ended already needs no signal.
+        // If the group has already ended, this fails, which does not matter.
         let _signalled = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
     }
 }
@@ -367,7 +368,7 @@ fn end_group(pid: u32) {
 #[cfg(not(unix))]
 fn end_group(_: u32) {}
 
-/// Ends a process group when it is dropped, with its watcher or before.
+/// Ends a process group when it is dropped.
 struct EndsGroup(u32);
 
 impl Drop for EndsGroup {
@@ -376,7 +377,7 @@ impl Drop for EndsGroup {
     }
 }
 
-/// What watches over a process until it ends.
+/// The task that watches a process until its end.
 struct Process {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
@@ -392,7 +393,7 @@ impl Process {
         mut killed: mpsc::Receiver<()>,
         exited: watch::Sender<Option<String>>,
     ) {
-        // Also when this runtime ends before the process does.
+        // This also ends the group if the runtime ends before the process.
         let group = EndsGroup(self.pid);
         let (output, error) = (child.stdout.take(), child.stderr.take());
         let read = async {
@@ -428,11 +429,11 @@ impl Process {
                 }
             }
         };
-        // What it started itself ends with it, as a sandbox of Lambda does.
+        // The processes that it started end with it, as in Lambda's sandbox.
         drop(group);
         self.shared.orphans.ended(self.pid);
         if reading {
-            // What it wrote last tells why it ended.
+            // The last lines of its output often explain why it ended.
             let _read = timeout(OUTPUT_GRACE, read).await;
         }
         let text = match status {

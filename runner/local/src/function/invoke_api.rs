@@ -1,6 +1,6 @@
-//! Lambda's Invoke operation for people and tools: `aws lambda invoke --endpoint-url ...`.
+//! Lambda's Invoke operation: `aws lambda invoke --endpoint-url ...`.
 //!
-//! One endpoint for all functions. Requests are not authenticated, so it is on loopback only.
+//! There is one endpoint for all functions. Requests are not authenticated, so it listens only on loopback.
 //! An asynchronous invocation (`Event`) is tried once; Lambda would retry it twice.
 //!
 //! Source: AWS Lambda API reference, Invoke.
@@ -19,25 +19,25 @@ use server::gate::{
 
 use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
 
-/// How long a client may take to send a request's head.
+/// The time that a client has to send a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long running requests may take to end at shutdown.
+/// The time that running requests have to end at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// The end of an invocation's log that a client may ask for, in bytes.
+/// The maximum number of bytes from the end of an invocation's log that a response contains.
 /// Source: AWS Lambda API reference, Invoke, `LogType`.
 const LOG_TAIL_BYTES: usize = 4 * 1_024;
 
-/// A running endpoint. Dropping it cuts its connections.
+/// A running endpoint. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct InvokeEndpoint {
     listener: Listener,
 }
 
 impl InvokeEndpoint {
-    /// Serves the functions, by their names, to the hosts and pages that are `allowed` beside this
-    /// machine's own.
+    /// Serves the functions by their names. Accepts this machine's own host names, and the hosts and pages in
+    /// `allowed`.
     pub fn start(
         functions: impl IntoIterator<Item = Function>,
         bound: BoundListener,
@@ -50,21 +50,21 @@ impl InvokeEndpoint {
         Self { listener: Listener::serve(bound, settings, service) }
     }
 
-    /// Where it listens, with the real port.
+    /// Returns the address, with the real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The value for `--endpoint-url`.
+    /// Returns the value for `--endpoint-url`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Accepts no more requests and waits up to a second for those that run.
+    /// Stops accepting requests, and waits at most a second for running ones.
     pub async fn shutdown(self) {
-        // What is cut off has had its time.
+        // It does not matter whether requests were cut off, because they had their time.
         let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
     }
 }
@@ -167,7 +167,8 @@ async fn invoke(function: &Function, payload: Bytes, wants_tail: bool) -> Respon
     response
 }
 
-/// The name in `NAME`, `NAME:QUALIFIER`, `ACCOUNT:function:NAME` or an ARN, colons escaped or not.
+/// Returns the name in `NAME`, `NAME:QUALIFIER`, `ACCOUNT:function:NAME` or an ARN. Colons may be
+/// percent-encoded.
 fn function_name(reference: &str) -> String {
     let reference = reference.replace("%3A", ":").replace("%3a", ":").replace("%24", "$");
     let mut parts = reference.split(':');

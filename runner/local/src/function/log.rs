@@ -1,6 +1,7 @@
-//! A function's log file: one line per line that it writes, and Lambda's lines around invocations.
+//! A function's log file: the lines that it writes, and Lambda's lines about invocations.
 //!
-//! Bounded: at `FILE_BYTES_MAX` the file becomes `<name>.log.1`, and the one before that is gone.
+//! The file is bounded. At `FILE_BYTES_MAX` it is renamed to `<name>.log.1`, which replaces the previous file
+//! of this name.
 
 use std::{
     collections::VecDeque,
@@ -14,19 +15,19 @@ use jiff::Timestamp;
 use locks::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The size at which a log file is put aside: two of them are quickly read and searched.
+/// The size at which a log file is renamed. Two files of this size can be read and searched quickly.
 const FILE_BYTES_MAX: u64 = 10 * 1_024 * 1_024;
 
-/// The longest line. Source: Amazon CloudWatch Logs quotas, event size (256 KB).
+/// The maximum length of a line. Source: Amazon CloudWatch Logs quotas, event size (256 KB).
 const LINE_BYTES_MAX: usize = 256 * 1_024;
 
-/// The lines that are kept of each instance to tell why it did not start.
+/// The number of lines of each instance that are kept, to explain why it did not start.
 const TAIL_LINES: usize = 20;
 
-/// How long the pipes of a function are given until its log is read.
+/// The time that a function's last lines have to arrive through its pipes, before its log is read.
 const TAIL_PAUSE: Duration = Duration::from_millis(30);
 
-/// How far from the end of a log file the lines of the last invocation are looked for.
+/// The number of bytes at the end of a log file in which the lines of the last invocation are searched.
 const TAIL_SEARCH_BYTES: usize = 1_024 * 1_024;
 
 /// Appends lines to a file of bounded size.
@@ -41,7 +42,7 @@ pub(super) struct LogFile {
 struct Open {
     file: File,
     bytes: u64,
-    /// The last line was lost.
+    /// Whether the last line could not be written.
     has_failed: bool,
 }
 
@@ -59,8 +60,8 @@ impl LogFile {
         Ok(Self { path, bytes_max, open: Mutex::new(Open { file, bytes, has_failed: false }) })
     }
 
-    /// Appends a line with the time and the invocation before it. Control characters are escaped,
-    /// so that what a function writes cannot forge lines or command a terminal.
+    /// Appends a line, preceded by the time and the request id. Control characters are escaped, so that a
+    /// function's output cannot forge lines or control a terminal.
     pub(super) fn line(&self, request_id: Option<&str>, line: &str) {
         let mut text = format!("{:.3} {} ", Timestamp::now(), request_id.unwrap_or("-"));
         for character in line.chars() {
@@ -76,7 +77,7 @@ impl LogFile {
         if let Err(error) = &appended
             && !open.has_failed
         {
-            // A full disk must not stop the functions; it stops what matters by itself.
+            // A full disk must not stop the functions, so a line that cannot be written is lost.
             let path = self.path.display();
             tracing::warn!(%error, %path, "log lines are lost until it can be written again");
         }
@@ -97,9 +98,9 @@ impl LogFile {
     }
 }
 
-/// The lines of one invocation at the end of a log file, without times and request id: at most
-/// `bytes_max`, the last ones. What a function writes comes through a pipe of its own, so the line
-/// that ends an invocation may be there a moment before the function's last ones.
+/// Returns the lines of one invocation at the end of a log file, without times and request ids: the last
+/// ones, at most `bytes_max`. The output of a function arrives through a pipe, so its last lines may come
+/// shortly after the line that ends the invocation.
 pub(super) async fn tail_of(path: &Path, request_id: &str, bytes_max: usize) -> String {
     tokio::time::sleep(TAIL_PAUSE).await;
     let Ok(bytes) = tokio::fs::read(path).await else { return String::new() };
@@ -137,11 +138,11 @@ impl Tail {
     }
 }
 
-/// Reads lines until the stream ends; a longer line than CloudWatch takes is cut in pieces.
+/// Reads lines until the stream ends. A line that is too long for CloudWatch is cut into pieces.
 pub(super) async fn read_lines(mut stream: impl AsyncRead + Unpin, mut line: impl FnMut(&str)) {
     let mut rest = Vec::new();
     let mut buffer = vec![0; 16 * 1_024];
-    // A read that fails is the end of the stream as much as one that finds nothing.
+    // A failed read counts as the end of the stream.
     while let Ok(read @ 1..) = stream.read(&mut buffer).await {
         rest.extend_from_slice(buffer.get(..read).unwrap_or_default());
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

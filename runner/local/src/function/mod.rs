@@ -1,17 +1,17 @@
-//! Runs Lambda functions as they are deployed: their real binaries, or their handlers in Python and
-//! Node, on the Lambda Runtime API.
+//! Runs Lambda functions as they are deployed: their real binaries, or their handlers in Python and Node, on
+//! the Lambda Runtime API.
 //!
-//! A function has up to `concurrency` instances. An instance is a child process with a listener of
-//! its own, so that who asks for an invocation, who answered it and who died over it is never
-//! a guess. Instances are started when an invocation finds all others busy, kept for the next one,
-//! and replaced when they exit, run out of time, or their program has changed.
+//! A function has up to `concurrency` instances. An instance is a child process with its own listener, so
+//! that each request can be attributed to its process. An instance is started when an invocation finds all
+//! others busy, and is kept for the next invocation. It is replaced when it exits, times out, or its program
+//! has changed.
 //!
-//! When this process dies without a chance to clean up (`kill -9`), its sockets close, the call for
-//! the next invocation that each instance has open breaks, and `lambda_runtime` ends the child; an
-//! instance that is busy ends when it comes to answer. Only a handler that never returns outlives
-//! its runner.
+//! If this process is killed (`kill -9`), its sockets close. The open call of each idle instance for the next
+//! invocation then breaks, and `lambda_runtime` ends the process. A busy instance ends when it tries to
+//! answer. `orphans` ends all others.
 //!
-//! It does not decide when a function runs (see the crates `mapping` and `template`), and retries nothing.
+//! This module does not decide when a function runs (see the crates `mapping` and `template`), and does not
+//! retry.
 
 pub mod binaries;
 pub mod scripts;
@@ -43,73 +43,73 @@ pub use remote::Remote;
 
 pub use mapping::InvokeOutcome;
 
-/// The largest event of a synchronous invocation, in bytes.
+/// The maximum size of the event of a synchronous invocation in bytes.
 /// Source: AWS Lambda developer guide, "Lambda quotas" (6 MB).
 pub const REQUEST_BYTES_MAX: usize = 6_291_456;
 
-/// The largest response, in bytes, as the Runtime API enforces it.
+/// The maximum size of a response in bytes, as the Runtime API enforces it.
 pub const RESPONSE_BYTES_MAX: usize = 6_291_556;
 
-/// How a function is run.
+/// The settings with which a function runs.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Its name: 1 to 64 letters, digits, hyphens and underscores.
     pub name: String,
-    /// The file that is started.
+    /// The file to start.
     pub binary: PathBuf,
-    /// The folder that it is started in; `None` is that of this process.
+    /// The working folder of the process; `None` means that of this process.
     pub working_folder: Option<PathBuf>,
-    /// `Handler`, told to the function: a binary of its own runtime is free to look at it.
+    /// `Handler`, which is passed to the function. A binary may ignore it.
     pub handler: String,
-    /// How a handler in Python or Node is started by `binary`, its interpreter.
+    /// How to start a handler in Python or Node; `binary` is its interpreter.
     pub script: Option<Launch>,
-    /// Who runs the function instead; then no file is started.
+    /// The other program that runs the function, if there is one. In this case no file is started.
     pub remote: Option<Remote>,
-    /// The variables of the template; Lambda's own are added.
+    /// The environment variables in the template. Lambda's own are added.
     pub environment: BTreeMap<String, String>,
-    /// `MemorySize` in MB, told to the function.
+    /// `MemorySize` in MB, which is passed to the function.
     pub memory_mb: u32,
-    /// `Timeout`: how long one invocation may take.
+    /// `Timeout`: the maximum time of one invocation.
     pub timeout: Duration,
-    /// How long an instance may take until it asks for its first invocation.
+    /// The maximum time until an instance asks for its first invocation.
     pub init_timeout: Duration,
-    /// Instances at one time, 1 or more.
+    /// The maximum number of concurrent instances, at least 1.
     pub concurrency: usize,
-    /// The region, told to the function.
+    /// The Region, which is passed to the function.
     pub region: String,
     /// The account number of the function's ARN.
     pub account: String,
-    /// The key that the function signs with.
+    /// The keys with which the function signs requests.
     pub credentials: Credentials,
-    /// Where newer ones come from, if those may expire: each instance is started with what it has
-    /// then, and retired before its keys are past their end.
+    /// The source of newer keys, if the keys may expire. Each instance is started with the current keys, and
+    /// ends before its keys expire.
     pub credentials_source: Option<SharedCredentialsProvider>,
-    /// The value of `AWS_ENDPOINT_URL_DYNAMODB`, which the streams' client gets too; none for AWS.
+    /// The value of `AWS_ENDPOINT_URL_DYNAMODB`, which the client of the streams also uses; `None` for AWS.
     pub dynamodb_endpoint: Option<String>,
-    /// The value of `AWS_ENDPOINT_URL_S3`; none for AWS.
+    /// The value of `AWS_ENDPOINT_URL_S3`; `None` for AWS.
     pub s3_endpoint: Option<String>,
-    /// The value of `AWS_ENDPOINT_URL_LAMBDA`, for a function that invokes others; none for AWS.
+    /// The value of `AWS_ENDPOINT_URL_LAMBDA`, for a function that invokes others; `None` for AWS.
     pub lambda_endpoint: Option<String>,
-    /// The folder of the log files `<name>.log`.
+    /// The folder with the log files `<name>.log`.
     pub log_folder: PathBuf,
 }
 
-/// How a handler in Python or Node is started.
+/// How to start a handler in Python or Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// The interpreter.
     pub program: PathBuf,
-    /// The interpreter's arguments, with the client of the Runtime API.
+    /// The interpreter's arguments, which include the client of the Runtime API.
     pub arguments: Vec<String>,
     /// The variables of its runtime, such as `PYTHONPATH`.
     pub variables: BTreeMap<String, String>,
     /// The folder of the code, `/var/task` on Lambda.
     pub task_root: PathBuf,
-    /// The folders of sources: after a change in them, the next invocation starts an instance.
+    /// The folders of sources. After a change in them, the next invocation starts a new instance.
     pub sources: Vec<PathBuf>,
 }
 
-/// The key that a function signs its requests with.
+/// The keys with which a function signs its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// `AWS_ACCESS_KEY_ID`.
@@ -118,12 +118,12 @@ pub struct Credentials {
     pub secret_access_key: String,
     /// `AWS_SESSION_TOKEN`.
     pub session_token: Option<String>,
-    /// When it comes to its end; `None`: never, as far as anybody said.
+    /// The time when the keys expire; `None` if no expiry is known.
     pub expires: Option<std::time::SystemTime>,
 }
 
 impl Credentials {
-    /// Keys that open nothing: the local endpoints take any.
+    /// Returns placeholder keys, for local endpoints that accept any key.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -136,11 +136,11 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns the key that a function signs with whose tables are behind `endpoint`: a copy of the one
-    /// that this process finds now, or keys that open nothing for a local endpoint.
+    /// Returns the keys for a function whose tables are at `endpoint`: those that this process finds now, or
+    /// placeholder keys for a local endpoint.
     ///
     /// # Errors
-    /// When the endpoint is on AWS and no key is found.
+    /// The endpoint is on AWS, and no keys are found.
     pub async fn for_endpoint(endpoint: &str) -> Result<Self, String> {
         if !keys::are_own(endpoint) {
             return Ok(Self::local());
@@ -161,9 +161,9 @@ impl From<&aws_credential_types::Credentials> for Credentials {
 }
 
 impl Settings {
-    /// A function with Lambda's defaults (128 MB, 3 seconds), four instances, the local account and
-    /// region, and no endpoints. An instance may take a minute to start: debug builds on a busy
-    /// machine take longer than the ten seconds that Lambda gives.
+    /// Returns the settings of a function with Lambda's defaults (128 MB, 3 seconds), four instances, the
+    /// local account and Region, and no endpoints. An instance may take a minute to start instead of Lambda's
+    /// ten seconds, because debug builds on a busy machine are slow.
     #[must_use]
     pub fn new(name: &str, binary: PathBuf, log_folder: PathBuf) -> Self {
         Self {
@@ -189,12 +189,13 @@ impl Settings {
         }
     }
 
-    /// The variables that whoever runs the function instead of this process has to give it.
+    /// Returns the variables for a function that another program runs. That program must pass them to the
+    /// function.
     #[must_use]
     pub fn outside_environment(&self) -> BTreeMap<String, String> {
         let unreachable = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         let mut variables = environment::variables(self, unreachable, 0, None);
-        // Who runs it has a Runtime API and the code, and tells what goes with those.
+        // The other program has its own Runtime API and the code, so it sets their variables itself.
         variables.retain(|name, _| {
             let is_own = matches!(&**name, "_HANDLER" | "AWS_EXECUTION_ENV" | "LAMBDA_TASK_ROOT");
             !name.starts_with("AWS_LAMBDA_") && !is_own
@@ -202,7 +203,7 @@ impl Settings {
         variables
     }
 
-    /// What its instances are started from.
+    /// Returns the program from which instances are started.
     fn program(&self) -> program::Program {
         match &self.script {
             Some(script) => program::Program::Sources(script.sources.clone()),
@@ -210,17 +211,17 @@ impl Settings {
         }
     }
 
-    /// The function's ARN.
+    /// Returns the function's ARN.
     #[must_use]
     pub fn arn(&self) -> String {
         format!("arn:aws:lambda:{}:{}:function:{}", self.region, self.account, self.name)
     }
 }
 
-/// A function cannot be run as it is set up.
+/// The reason why a function cannot run with its settings.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name breaks Lambda's rule, and would not be a file name.
+    /// The name breaks Lambda's rule, and could not be a file name.
     #[error(
         "function=`{name}` is not a valid name: write 1 to 64 letters, digits, hyphens and underscores"
     )]
@@ -228,7 +229,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// No instance could ever run.
+    /// A setting is zero, so no instance could ever run.
     #[error("function=`{name}`: {setting} must be greater than zero")]
     Zero {
         /// The function.
@@ -256,12 +257,12 @@ pub enum Error {
         /// The variable.
         variable: String,
     },
-    /// There is no file to start.
+    /// There is no file at the path of the binary.
     #[error("function=`{name}`: there is no file binary=`{binary}`; build it first")]
     NoBinary {
         /// The function.
         name: String,
-        /// Where it should be.
+        /// The path where it must be.
         binary: PathBuf,
     },
     /// The log file cannot be written.
@@ -271,7 +272,7 @@ pub enum Error {
         name: String,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }

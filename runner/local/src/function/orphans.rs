@@ -1,10 +1,9 @@
-//! Ends the processes of a function when this process is gone: one that is killed ends nothing itself,
-//! and some runtimes ask for their next invocation for ever.
+//! Ends the processes of a function after this process was killed. A killed process cannot end its children,
+//! and some runtimes retry the call for the next invocation forever.
 //!
-//! A shell beside the function reads from a pipe whose other end this process alone has. It is told
-//! which process groups live, and when the pipe ends, however that came about, it kills those. What
-//! the processes do is not known here. One that was started in the moment before the kill and is not
-//! told of yet goes on.
+//! A separate shell reads from a pipe whose other end only this process has. This process writes the numbers
+//! of the running process groups. When the pipe ends, for whatever reason, the shell kills these groups. A
+//! process that was started just before the kill, and is not reported yet, keeps running.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -14,7 +13,8 @@ use std::sync::MutexGuard;
 use locks::Mutex;
 use tokio::process::{Child, Command};
 
-/// Keeps the groups between spaces, and outlives what a terminal sends to all that it started.
+/// The script keeps the numbers of the groups, separated by spaces. It ignores the signals that a terminal
+/// sends to all its processes.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 live=' '
@@ -27,8 +27,8 @@ done
 for group in $live; do kill -s KILL -- "-$group"; done
 "#;
 
-/// The process groups of a function, and who ends them when nobody else can. Dropping it ends those
-/// that are left.
+/// The process groups of a function, and the shell that ends them if this process is killed. Dropping it ends
+/// the remaining groups.
 #[derive(Debug, Default)]
 pub(super) struct Orphans(Mutex<State>);
 
@@ -39,7 +39,7 @@ struct State {
     has_failed: bool,
 }
 
-/// The shell. Its end is waited for by tokio, so it leaves nothing behind.
+/// The shell. tokio waits for its end, so it leaves no zombie.
 #[derive(Debug)]
 struct Watcher {
     pipe: io::PipeWriter,
@@ -59,22 +59,22 @@ impl Watcher {
     }
 
     fn tell(&mut self, sign: char, group: u32) -> io::Result<()> {
-        // In one write, so that the shell reads the whole line or, of a process that died, none.
+        // One write has the whole line, so the shell reads either all of it or nothing.
         self.pipe.write_all(format!("{sign} {group}\n").as_bytes())
     }
 }
 
 impl Orphans {
-    /// Notes a group that has begun, by the process that leads it.
+    /// Records that a group has begun. `group` is the process id of its leader.
     pub(super) fn began(&self, group: u32) {
         let mut state = self.state();
-        // A process that has ended by now has no number, and 0 would be the shell's own group.
+        // A process that has already ended has no number, and 0 would mean the shell's own group.
         if group > 1 && state.live.insert(group) {
             state.tell('+', group);
         }
     }
 
-    /// Notes a group that has ended.
+    /// Records that a group has ended.
     pub(super) fn ended(&self, group: u32) {
         let mut state = self.state();
         if state.live.remove(&group) {
@@ -88,7 +88,7 @@ impl Orphans {
 }
 
 impl State {
-    /// Tells the shell, or one that is started in place of one that somebody ended.
+    /// Sends the change to the shell. If the shell was ended, starts another one.
     fn tell(&mut self, sign: char, group: u32) {
         if let Some(watcher) = &mut self.watcher
             && watcher.tell(sign, group).is_ok()
@@ -123,10 +123,10 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// Makes the last test hold processes until it is killed.
+    /// If this is set, the last test holds processes until it is killed.
     const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
 
-    /// A process in a group of its own that would last.
+    /// Starts a long-running process in its own group.
     fn lasting() -> process::Child {
         process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap()
     }
@@ -142,7 +142,7 @@ mod tests {
         true
     }
 
-    /// Whether a process does something; one that nobody has waited for does not.
+    /// Returns whether a process is running. A zombie does not count.
     fn is_alive(pid: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         let state = stat.ok().and_then(|stat| stat.rsplit(')').next()?.trim().chars().next());
@@ -156,7 +156,7 @@ mod tests {
         for child in [&other, &left, &more] {
             orphans.began(child.id());
         }
-        // Its number may be that of somebody else by now.
+        // The number may belong to another process by now, so it must not be killed.
         orphans.ended(other.id());
         drop(orphans);
         for child in [&mut left, &mut more] {
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// The test starts itself once more, as a process that holds another one, and kills it.
+    /// The test starts itself again as a process that holds another process, and kills it.
     #[tokio::test]
     async fn a_process_ends_when_who_started_it_is_killed() {
         if std::env::var_os(HOLDS).is_some() {
@@ -192,7 +192,7 @@ mod tests {
             let mut child = lasting();
             orphans.began(child.id());
             println!("\nholds {}", child.id());
-            // It is killed here.
+            // The test kills it here.
             child.wait().unwrap();
         }
         let name = "function::orphans::tests::a_process_ends_when_who_started_it_is_killed";

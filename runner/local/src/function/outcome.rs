@@ -1,6 +1,6 @@
-//! How an invocation ended, in Lambda's words.
+//! The outcomes of invocations, in Lambda's words.
 //!
-//! Pure: it only puts words together.
+//! Pure.
 
 use std::{process::ExitStatus, time::Duration};
 
@@ -15,12 +15,12 @@ fn error(kind: &str, message: &str) -> InvokeOutcome {
     failed(message.to_owned(), payload.into())
 }
 
-/// A function error. Lambda calls those of a custom runtime, as Rust functions have, unhandled.
+/// Returns a function error. Lambda calls the errors of a custom runtime, such as Rust's, unhandled.
 fn failed(message: String, payload: Bytes) -> InvokeOutcome {
     InvokeOutcome::FunctionError { kind: "Unhandled".to_owned(), message, payload }
 }
 
-/// The function ran out of time.
+/// Returns the outcome of a function that timed out.
 pub(super) fn timed_out(request_id: &str, timeout: Duration) -> InvokeOutcome {
     let seconds = timeout.as_secs_f64();
     let message =
@@ -28,18 +28,18 @@ pub(super) fn timed_out(request_id: &str, timeout: Duration) -> InvokeOutcome {
     error("Sandbox.Timedout", &message)
 }
 
-/// The instance's process ended before it answered.
+/// Returns the outcome if the process ended before it answered.
 pub(super) fn exited(request_id: &str, exit: &str) -> InvokeOutcome {
     error("Runtime.ExitError", &format!("RequestId: {request_id} Error: {exit}"))
 }
 
-/// What is there as the function's program cannot be started. Source: AWS Lambda developer guide,
+/// Returns the outcome if the function's program can never be started. Source: AWS Lambda developer guide,
 /// "Troubleshoot execution issues in Lambda" (`Runtime.InvalidEntrypoint`).
 pub(super) fn invalid_entrypoint(request_id: &str, why: &str) -> InvokeOutcome {
     error("Runtime.InvalidEntrypoint", &format!("RequestId: {request_id} Error: {why}"))
 }
 
-/// The response is larger than Lambda takes.
+/// Returns the outcome if the response is larger than Lambda's maximum.
 pub(super) fn response_too_large() -> InvokeOutcome {
     let limit = super::RESPONSE_BYTES_MAX;
     let message =
@@ -47,8 +47,8 @@ pub(super) fn response_too_large() -> InvokeOutcome {
     error("Function.ResponseSizeTooLarge", &message)
 }
 
-/// What the function said about its own failure; `kind` is the header's, for a body that is not
-/// JSON.
+/// Returns the failure that the function reported. `kind` is the error type in the header, for a body that is
+/// not JSON.
 pub(super) fn reported(kind: Option<&str>, body: Bytes) -> InvokeOutcome {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -62,14 +62,14 @@ pub(super) fn reported(kind: Option<&str>, body: Bytes) -> InvokeOutcome {
     }
 }
 
-/// The function failed, and what it said about that did not arrive; `what` is the end of a sentence
-/// about its report.
+/// Returns the outcome if the function failed and its report did not arrive. `what` is the end of a sentence
+/// about the report.
 pub(super) fn report_lost(kind: Option<&str>, what: &str) -> InvokeOutcome {
     let message = format!("the function's error report {what}");
     error(kind.unwrap_or("Runtime.Unknown"), &message)
 }
 
-/// The same outcome with more to read in its message.
+/// Returns the outcome with `note` added to its message.
 pub(super) fn with_note(outcome: InvokeOutcome, note: &str) -> InvokeOutcome {
     match outcome {
         InvokeOutcome::FunctionError { kind, message, payload } if !note.is_empty() => {
@@ -79,7 +79,7 @@ pub(super) fn with_note(outcome: InvokeOutcome, note: &str) -> InvokeOutcome {
     }
 }
 
-/// How a process ended, in the words of Lambda's own supervisor.
+/// Returns how a process ended, in the words of Lambda's supervisor.
 pub(super) fn exit_text(status: ExitStatus) -> String {
     let signal = signal_of(status);
     match (status.code(), signal) {

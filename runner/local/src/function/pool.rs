@@ -1,6 +1,7 @@
-//! The instances of a function: as many as run at one time, no more than its concurrency.
+//! The pool of a function's instances. It starts as many as run at the same time, up to the function's
+//! concurrency.
 //!
-//! What one instance does is in `instance`.
+//! `instance` runs each of them.
 
 use std::{
     collections::BTreeMap,
@@ -35,22 +36,22 @@ use super::{
 };
 use crate::poller::Invoke;
 
-/// Invocations that wait for an instance. Pollers wait with a few; more is a caller that never
-/// stops, which Lambda would throttle too.
+/// The maximum number of invocations that wait for an instance. Pollers need only a few. More means a caller
+/// without a limit, which Lambda would throttle, too.
 const WAITING_MAX: usize = 1_000;
 
-/// Instances that may be found dead before an invocation is given up. More than a function has is
-/// never needed: the one started last was alive.
+/// The maximum number of instances that may turn out to be dead before an invocation fails. It is larger than
+/// the number that a function needs, because the last instance was started for this invocation.
 const DELIVERY_ATTEMPTS: usize = 8;
 
-/// The pause before an instance is started after one that did not start, doubled for each, from
-/// the first to the second of these.
+/// The pause before the next start after an instance did not start. It doubles each time, from the first
+/// value up to the second.
 const START_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// How long killed processes may take to be gone.
+/// The maximum time until killed processes have ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A function that can be invoked. Clones are the same function; when the last is dropped, its
+/// A function that can be invoked. Clones are the same function. When the last clone is dropped, its
 /// instances are killed.
 #[derive(Clone)]
 pub struct Function {
@@ -63,7 +64,7 @@ struct Pool {
     places: Semaphore,
     waiting: AtomicUsize,
     numbers: AtomicU64,
-    /// Whether who runs the function instead has answered once.
+    /// Whether the other program that runs the function has answered once.
     remote_answered: AtomicBool,
     instances: Mutex<Instances>,
 }
@@ -72,7 +73,7 @@ struct Pool {
 struct Instances {
     idle: Vec<Instance>,
     live: BTreeMap<u64, Handle>,
-    /// The program as the last invocation found it.
+    /// The build that the last invocation found.
     build: Option<Build>,
     closed: bool,
     failed_starts: u32,
@@ -90,7 +91,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// When the settings cannot work, or the log file cannot be written.
+    /// The settings cannot work, or the log file cannot be written.
     pub fn new(settings: Settings, observer: Observer) -> Result<Self, Error> {
         let name = settings.name.clone();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -112,7 +113,7 @@ impl Function {
         let path = settings.log_folder.join(format!("{name}.log"));
         let log =
             LogFile::open(path.clone()).map_err(|source| Error::Log { name, path, source })?;
-        // More places than the semaphore has are more than there can be processes.
+        // The semaphore's maximum is far above the possible number of processes.
         let places = Semaphore::new(settings.concurrency.min(Semaphore::MAX_PERMITS));
         let losses = Arc::new(AtomicU32::new(0));
         let shared =
@@ -131,31 +132,30 @@ impl Function {
         Ok(Self { pool: Arc::new(pool) })
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.settings().name
     }
 
-    /// How it is run.
+    /// Returns the function's settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.pool.shared.settings
     }
 
-    /// Invokes the function once, with a JSON event, and waits for what comes of it. While all
-    /// instances are busy it waits for one. If the returned future is dropped, the instance that
-    /// runs the invocation is killed.
+    /// Invokes the function once with a JSON event, and waits for the outcome. While all instances are busy,
+    /// it waits for one. If the returned future is dropped, the instance that runs the invocation is killed.
     pub async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
         self.invoke_as(&request_id(), payload).await
     }
 
-    /// As `invoke`, with a request identifier of the caller's, which must be unique and visible
-    /// ASCII without slashes.
+    /// Invokes the function as [`Function::invoke`] does, with the caller's request id. It must be unique and
+    /// visible ASCII without slashes.
     pub async fn invoke_as(&self, request_id: &str, payload: Bytes) -> InvokeOutcome {
         let pool = &self.pool;
         if payload.len() > REQUEST_BYTES_MAX {
-            // It never fits, so it uses up its retries as an event does that the function fails on.
+            // This is a function error, so the event uses up its retries. It would never fit.
             let size = payload.len();
             let message = format!(
                 "{size} byte payload is too large for the RequestResponse invocation type (limit {REQUEST_BYTES_MAX} bytes)"
@@ -210,9 +210,8 @@ impl Function {
         InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep ending", self.name()))
     }
 
-    /// Kills an instance with `kill -9`, a busy one if there is one, and answers its process
-    /// identifier; `None` when no instance runs. The invocation that it worked on fails, as when
-    /// a process crashes.
+    /// Kills an instance with `kill -9` and returns its process id; `None` if no instance is running. Prefers
+    /// a busy instance. Its invocation fails, as after a crash.
     #[must_use]
     pub fn kill_instance(&self) -> Option<u32> {
         let instances = self.pool.instances();
@@ -222,13 +221,13 @@ impl Function {
         Some(handle.pid)
     }
 
-    /// Lets the next `count` answers be lost, each with the process that gave it: the function has
-    /// done its work, and nobody learns of it. For tests of what happens then.
+    /// Drops the next `count` answers and ends their processes. The function has done its work, but the
+    /// caller does not get the answer. For tests of this case.
     pub fn lose_answers(&self, count: u32) {
         self.pool.shared.losses.store(count, Ordering::Relaxed);
     }
 
-    /// The process identifiers of the instances that run.
+    /// Returns the process ids of the running instances.
     #[must_use]
     pub fn instances(&self) -> Vec<u32> {
         let instances = self.pool.instances();
@@ -236,8 +235,8 @@ impl Function {
         live.map(|handle| handle.pid).collect()
     }
 
-    /// Kills all instances and waits until they are gone. Invocations that run fail, so what invokes
-    /// should be stopped first; later ones answer `NotInvoked`.
+    /// Kills all instances and waits for their end. Running invocations fail, so the callers should be
+    /// stopped first. Later invocations return `NotInvoked`.
     pub async fn shutdown(&self) {
         self.pool.places.close();
         let live = {
@@ -250,7 +249,7 @@ impl Function {
             handle.kill();
         }
         let exits = live.into_values().map(Handle::exited);
-        // What a kill does not end in this time, waiting longer does not end either.
+        // A process that survives the kill for this time would not end later either.
         let _gone = timeout(SHUTDOWN_GRACE, futures::future::join_all(exits)).await;
     }
 }
@@ -262,7 +261,7 @@ impl Invoke for Function {
     }
 }
 
-/// Counts an invocation among those that wait, until dropped.
+/// Counts an invocation as waiting until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -276,7 +275,7 @@ impl Pool {
         self.instances.lock()
     }
 
-    /// Has the function invoked by who runs it, with Lambda's lines around it in the log.
+    /// Lets the other program run the invocation. Writes Lambda's lines about it to the log.
     async fn invoke_remote(
         &self,
         remote: &Remote,
@@ -306,7 +305,8 @@ impl Pool {
         InvokeOutcome::NotInvoked(format!("function=`{name}` has been shut down"))
     }
 
-    /// An idle instance, or a new one. The caller has a place, so there are never too many.
+    /// Returns an idle instance, or starts one. The caller has a place in the semaphore, so there are never
+    /// too many.
     async fn instance(&self, request_id: &str) -> Result<Instance, InvokeOutcome> {
         let not_invoked = |reason: &dyn fmt::Display| {
             let name = &self.shared.settings.name;
@@ -320,7 +320,7 @@ impl Pool {
                 return Err(self.ended());
             }
             let build = instances.build.clone();
-            // One that is not fit is dropped, which ends it.
+            // An unfit instance is dropped here, which ends it.
             while let Some(instance) = instances.idle.pop() {
                 if instance.is_fit(&keys)
                     && build.as_ref().is_none_or(|build| instance.is_of(build))
@@ -354,8 +354,8 @@ impl Pool {
         Ok(instance)
     }
 
-    /// Checks whether the program has changed. Instances that are idle go with the old one; one that
-    /// is busy goes when it would be taken next.
+    /// Checks whether the program has changed. Idle instances of the old program end at once. A busy one ends
+    /// before its next invocation.
     async fn follow_program(&self) {
         let program = &self.shared.settings.program();
         let (known, is_warm) = {
@@ -368,13 +368,13 @@ impl Pool {
         };
         let Some(found) = found.filter(|found| known.as_ref() != Some(found)) else { return };
         let mut instances = self.instances();
-        // Another invocation may have seen it meanwhile.
+        // Another invocation may have found the same change meanwhile.
         if instances.build.as_ref() == Some(&found) {
             return;
         }
         instances.idle.retain(|instance| instance.is_of(&found));
         instances.build = Some(found);
-        // It is not the new one that did not start.
+        // The earlier failed starts were those of the old program.
         (instances.failed_starts, instances.next_start) = (0, None);
         drop(instances);
         if known.is_some() {
@@ -383,7 +383,7 @@ impl Pool {
         }
     }
 
-    /// Starts an instance. A program that somebody still writes is tried again for a while.
+    /// Starts an instance. If the program is being written, tries again for a while.
     async fn start(&self, keys: Credentials) -> Result<Instance, StartError> {
         let mut looks = 1;
         loop {
@@ -397,10 +397,10 @@ impl Pool {
         }
     }
 
-    /// Puts an instance aside for the next invocation.
+    /// Keeps an instance for the next invocation.
     fn keep(&self, instance: Instance) {
         let mut instances = self.instances();
-        // One of a program that was built anew meanwhile ends here.
+        // If the program has changed meanwhile, the instance ends here.
         let is_old = instances.build.as_ref().is_some_and(|build| !instance.is_of(build));
         if !instances.closed && !is_old {
             instances.idle.push(instance);
@@ -413,7 +413,7 @@ impl Pool {
         instances.next_start = None;
     }
 
-    /// Lets the next start wait, longer each time.
+    /// Delays the next start. Each delay is longer than the one before.
     fn pause(&self) {
         let mut instances = self.instances();
         let (first, longest) = START_PAUSE;
@@ -434,7 +434,7 @@ impl Pool {
         (self.shared.observer)(&event);
     }
 
-    /// Lambda's lines about an invocation, and the event of its end.
+    /// Writes Lambda's lines about an invocation, and reports its end.
     fn report(
         &self,
         instance: &Instance,
@@ -466,9 +466,9 @@ impl Pool {
     }
 }
 
-/// A new request identifier in the form of a random UUID.
+/// Returns a new request id in the form of a random UUID.
 pub(super) fn request_id() -> String {
-    // Each `RandomState` is keyed anew, so its hash of nothing is a fresh 64-bit number.
+    // Each `RandomState` has new random keys, so the hash of nothing is a random 64-bit number.
     let random = || RandomState::new().hash_one(());
     let (high, low) = (random(), random());
     format!(

@@ -1,22 +1,22 @@
-//! What a function's instances are started from, which may change while they run: which build of its
-//! file, or which state of its sources, an instance is of, and whether what is there is whole.
+//! The program of a function's instances, which may change while they run: a file, or a set of sources. This
+//! module finds out which build an instance is of, and whether a build is complete.
 //!
-//! Nothing is started or ended here.
+//! It starts and ends no processes.
 
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// A file that was written so long ago, and not since, is taken to be whole: compilers and `cp` write
-/// without pauses, and many make the file executable at their end.
+/// A file counts as complete if it was not written for this time. Compilers and `cp` write without pauses,
+/// and many programs make the file executable at the end.
 pub(super) const SETTLED: Duration = Duration::from_millis(300);
 
-/// How often a file that is being written is looked at, each time after `SETTLED`, until it is left to
-/// the next invocation.
+/// The maximum number of checks of a file that is being written, one after each `SETTLED`. After the last
+/// one, the next invocation checks again.
 pub(super) const LOOKS_MAX: u32 = 15;
 
-/// What is watched.
+/// The files that are watched.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
     /// A file.
@@ -25,10 +25,11 @@ pub(super) enum Program {
     Sources(Vec<PathBuf>),
 }
 
-/// One state of the program. Another one is another build, or the same one that was put there again.
+/// One state of the program. A different value means another build, or the same one written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Build {
-    /// Device and number of the file, where the system tells; a hash and the count of sources.
+    /// The device and inode of the file, if the system reports them. For sources: a hash and the number of
+    /// files.
     file: (u64, u64),
     bytes: u64,
     modified: Option<SystemTime>,
@@ -42,7 +43,7 @@ impl Build {
         Self { file, bytes: found.len(), modified, is_executable }
     }
 
-    /// The state of all source files together; `None` while there is none.
+    /// Returns the state of all source files; `None` if there are none.
     fn of_sources(folders: &[PathBuf]) -> Option<Self> {
         let found: Vec<_> = folders.iter().flat_map(|it| template::sources::files(it)).collect();
         let (mut hash, mut bytes, mut newest) = (DefaultHasher::new(), 0_u64, None);
@@ -57,12 +58,13 @@ impl Build {
         is_there.then_some(Self { file, bytes, modified: newest, is_executable: true })
     }
 
-    /// Whether it could be started, if it is whole.
+    /// Returns whether the file can be started, if nobody is writing it.
     fn is_complete(&self) -> bool {
         self.bytes > 0 && self.is_executable
     }
 
-    /// Whether nobody has written it for a while. One from the future cannot tell.
+    /// Returns whether the file was not written for a while. Returns false for a time in the future, because
+    /// it proves nothing.
     fn is_settled(&self, now: SystemTime) -> bool {
         let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
         age.is_some_and(|age| age >= SETTLED)
@@ -80,7 +82,7 @@ fn file_of(_: &Metadata) -> ((u64, u64), bool) {
     ((0, 0), true)
 }
 
-/// The program as it is; none while there is none.
+/// Returns the current state of the program; `None` if there is no file.
 pub(super) fn look(program: &Program) -> Option<Build> {
     match program {
         Program::File(path) => {
@@ -91,9 +93,10 @@ pub(super) fn look(program: &Program) -> Option<Build> {
     }
 }
 
-/// The build that the next invocation is for: the one that is known, or another one once it is whole.
-/// None while there is none that is: then an instance that is warm may go on with the one of before, and
-/// nothing is waited for. Nor is what is not there at all: it is no matter of moments, and no invocation.
+/// Returns the build for the next invocation: the known one, or a newer one that is complete. Returns `None`
+/// if there is no complete build. If an instance is warm, it does not wait for an incomplete build, because
+/// the warm instance can run the invocation. It never waits for a file that does not exist, because a build
+/// may take long.
 pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {
@@ -109,18 +112,18 @@ pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> 
     None
 }
 
-/// How far a build is.
+/// The state of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// It can be started.
+    /// It is complete and can be started.
     Whole,
     /// It may still be written.
     Fresh,
-    /// There is nothing that could be started yet.
+    /// There is no file that could be started yet.
     UnderWay,
 }
 
-/// How far what is there is; `before` is what was there `SETTLED` before, if that was looked at.
+/// Returns the state of the build `there`. `before` is the state `SETTLED` earlier, if it was read.
 fn judge(there: Option<&Build>, before: Option<&Build>, known: &Build, now: SystemTime) -> Seen {
     match there {
         Some(build) if build == known => Seen::Whole,
@@ -156,7 +159,7 @@ mod tests {
             (Some(fresh.clone()), None, Seen::Fresh),
             (Some(fresh.clone()), Some(build(2, 9, 299, true)), Seen::Fresh),
             (Some(fresh.clone()), Some(fresh), Seen::Whole),
-            // By a clock that is wrong.
+            // The file's time is in the future, because of a wrong clock.
             (Some(future.clone()), None, Seen::Fresh),
             (Some(future.clone()), Some(future), Seen::Whole),
             (Some(build(2, 10, 300, false)), None, Seen::UnderWay),

@@ -1,8 +1,8 @@
-//! A function that somebody else runs: `cargo lambda watch`, or anything that answers Lambda's Invoke
-//! API without a signature. Nothing is started here, and memory is not measured.
+//! A function that another program runs: `cargo lambda watch`, or any program that answers Lambda's Invoke
+//! API without a signature. No process is started here, and memory is not measured.
 //!
-//! What cargo-lambda 1.9 answers: 200 with the response; 500 with the error document of a function
-//! that failed; 404 when the project has no such binary. It compiles on the first invocation.
+//! cargo-lambda 1.9 answers 200 with the response, 500 with the error document of a failed function, and 404
+//! if the project has no such binary. It compiles on the first invocation.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,24 @@ use http::{Method, StatusCode};
 use super::{InvokeOutcome, Settings, outcome};
 use client::endpoint;
 
-/// How long the first answer may take: the function is compiled before it.
+/// The maximum time of the first answer. It includes compiling the function.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(900);
-/// How much longer than the function's `Timeout` a later answer may take: who runs the function may
-/// compile it once more because its source was changed, or start a container for it, and has the
-/// time-out of the function itself.
+/// The time that a later answer may take in addition to the function's `Timeout`. The other program enforces
+/// the time-out itself. It may compile the function again after a change, or start a container for it.
 const ALLOWANCE: Duration = Duration::from_secs(120);
-/// What helps when nobody answers there.
+/// The advice if no program answers at the address.
 const ABSENT: &str = "; start there what runs the function, such as `cargo lambda watch`";
 
-/// Who runs the function, and by which name.
+/// The other program that runs the function, and the function's name there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The address, such as `http://127.0.0.1:9000`, without a path.
     pub url: String,
-    /// The name there: the cargo binary's.
+    /// The function's name there: that of the cargo binary.
     pub name: String,
 }
 
-/// Invokes the function once. `is_first` allows for its compilation.
+/// Invokes the function once. If `is_first`, the time-out includes compiling.
 pub(super) async fn invoke(
     remote: &Remote,
     settings: &Settings,

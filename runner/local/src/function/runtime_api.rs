@@ -1,7 +1,6 @@
-//! The Lambda Runtime API of one instance: hands it its invocation and takes its answer.
+//! The Lambda Runtime API of one instance: gives the instance its invocation and accepts the answer.
 //!
-//! It starts no process and knows no time-out. What an invocation comes to is decided by who
-//! waits for the reply.
+//! It starts no process and has no time-out. `instance` determines the outcome of an invocation.
 //!
 //! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes".
 
@@ -28,40 +27,40 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{InvokeOutcome, RESPONSE_BYTES_MAX, outcome};
 
-/// An invocation on its way to an instance.
+/// An invocation for an instance.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) request_id: String,
     pub(super) function_arn: String,
-    /// Counted from when the instance takes it.
+    /// The maximum time, counted from when the instance receives the invocation.
     pub(super) timeout: Duration,
     pub(super) payload: Bytes,
-    /// Told when the instance takes it.
+    /// Notified when the instance receives the invocation.
     pub(super) taken: oneshot::Sender<()>,
-    /// Told when the instance answers.
+    /// Gets the answer of the instance.
     pub(super) reply: oneshot::Sender<InvokeOutcome>,
 }
 
-/// Between an instance's Runtime API and who invokes it: at most one invocation.
+/// The place between an instance's Runtime API and its caller. It holds at most one invocation.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     state: Mutex<State>,
     changed: Notify,
-    /// Told to end the process: an answer that is to be lost.
+    /// The signal that ends the process, to drop an answer.
     kill: mpsc::Sender<()>,
-    /// How many answers are to be lost, shared by all instances of the function.
+    /// The number of answers to drop. All instances of the function share it.
     losses: Arc<AtomicU32>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// It has asked for an invocation at least once.
+    /// Whether the instance has asked for an invocation at least once.
     ready: bool,
-    /// It is being killed: it is given nothing more.
+    /// Whether the instance is being killed and gets no more invocations.
     closed: bool,
     pending: Option<Delivery>,
     current: Option<Current>,
-    /// The invocation that was answered last.
+    /// The request id of the last answered invocation.
     answered: Option<String>,
     init_error: Option<InvokeOutcome>,
 }
@@ -77,8 +76,8 @@ impl Mailbox {
         Self { state: Mutex::default(), changed: Notify::new(), kill, losses }
     }
 
-    /// Puts an invocation in; the instance takes it when it next asks. One that said that it cannot
-    /// start will not ask: then it is dropped, which tells who waits for it to be taken.
+    /// Stores an invocation; the instance gets it when it next asks. An instance that reported that it cannot
+    /// start will never ask. For such an instance the invocation is dropped, which notifies the caller.
     pub(super) fn put(&self, delivery: Delivery) {
         let mut state = self.state();
         if state.ready || state.init_error.is_none() {
@@ -88,47 +87,46 @@ impl Mailbox {
         self.changed.notify_waiters();
     }
 
-    /// Takes an invocation back that the instance did not ask for.
+    /// Removes an invocation that the instance has not received.
     pub(super) fn withdraw(&self) {
         self.state().pending = None;
     }
 
-    /// Gives the instance nothing more: it is being killed, and what it is given is lost with it.
+    /// Gives the instance no more invocations. It is being killed, so they would be lost.
     pub(super) fn close(&self) {
         self.state().closed = true;
     }
 
-    /// Whether it is given nothing more.
+    /// Returns whether the instance gets no more invocations.
     pub(super) fn is_closed(&self) -> bool {
         self.state().closed
     }
 
-    /// Whether the instance ever asked for an invocation.
+    /// Returns whether the instance has ever asked for an invocation.
     pub(super) fn is_ready(&self) -> bool {
         self.state().ready
     }
 
-    /// The invocation that the instance works on.
+    /// Returns the request id of the current invocation.
     pub(super) fn current(&self) -> Option<String> {
         self.state().current.as_ref().map(|current| current.request_id.clone())
     }
 
-    /// The invocation that a line of the instance belongs to: the one that it works on, or else the
-    /// last one. A line comes through a pipe of its own, and may arrive later than the answer that
-    /// was sent after it.
+    /// Returns the request id to which a line of the instance belongs: the current invocation, otherwise the
+    /// last one. A line comes through a pipe, so it may arrive later than the answer.
     pub(super) fn writes_for(&self) -> Option<String> {
         let state = self.state();
         let current = state.current.as_ref().map(|current| &current.request_id);
         current.or(state.answered.as_ref()).cloned()
     }
 
-    /// What the instance said about why it could not start.
+    /// Returns the instance's report of why it could not start.
     pub(super) fn init_error(&self) -> Option<InvokeOutcome> {
         self.state().init_error.clone()
     }
 
-    /// Takes what the instance says about why it cannot start, and the invocation back that it will
-    /// not ask for. What one says so that has asked before is no more than noted.
+    /// Stores the instance's report of why it cannot start, and drops the waiting invocation. If the instance
+    /// has already asked for an invocation, the report is only stored.
     fn fail_init(&self, outcome: InvokeOutcome) {
         let mut state = self.state();
         if !state.ready {
@@ -141,7 +139,7 @@ impl Mailbox {
         self.state.lock()
     }
 
-    /// Waits for an invocation; `None` when the last one was not answered yet.
+    /// Waits for an invocation. Returns `None` if the last one has not been answered yet.
     async fn next(&self) -> Option<Delivery> {
         loop {
             let changed = self.changed.notified();
@@ -161,7 +159,7 @@ impl Mailbox {
         }
     }
 
-    /// Hands the answer to who waits for it; false if it is not the invocation that runs.
+    /// Passes the answer to the caller. Returns false if it is not for the current invocation.
     fn reply(&self, request_id: &str, outcome: InvokeOutcome) -> bool {
         let current = {
             let mut state = self.state();
@@ -172,13 +170,14 @@ impl Mailbox {
         };
         let lose = |left: u32| left.checked_sub(1);
         if self.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
-            // The channel has room for one signal, and one is enough.
+            // The channel has room for one signal, and one is enough, so a full channel does not matter.
             let _sent = self.kill.try_send(());
-            // Who waits must learn of the end from the process, so its channel is kept open.
+            // The caller must notice the end of the process and not a closed channel, so the channel is kept
+            // open.
             self.state().current = Some(current);
             return true;
         }
-        // Who waited may have given up; then nobody needs the answer.
+        // The caller may no longer wait for the answer.
         let _received = current.reply.send(outcome);
         true
     }
@@ -188,12 +187,12 @@ impl Mailbox {
 pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, BindError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let bound = BoundListener::new("Lambda Runtime API", address).await?;
-    // A function may leave its connection idle for as long as an invocation lasts.
+    // A function's connection may be idle for as long as an invocation lasts, so there is no time-out.
     let settings = ListenerSettings::new(AllowList::default(), None);
     Ok(Listener::serve(bound, settings, Instance(mailbox)))
 }
 
-/// What an instance is asked by its process.
+/// The Runtime API as the process of an instance sees it.
 struct Instance(Arc<Mailbox>);
 
 impl Service for Instance {
@@ -253,7 +252,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
         return problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
     };
     mailbox.state().current = Some(Current { request_id, reply });
-    // Who invoked may have given up; then the instance answers to nobody.
+    // If the caller no longer waits, nobody needs the instance's answer.
     let _told = taken.send(());
     response
 }
@@ -271,12 +270,12 @@ async fn response(
                 format!("Exceeded maximum allowed payload size ({RESPONSE_BYTES_MAX} bytes).");
             problem(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message)
         }
-        // The process broke off; its end decides what the invocation came to.
+        // The process broke off its request. The end of the process determines the outcome.
         Err(_) => problem(StatusCode::BAD_REQUEST, "IncompleteBody", "the response is incomplete"),
     }
 }
 
-/// What the function reports about a failure.
+/// Returns the failure that the function reports.
 async fn reported(request: Request<RequestBody>) -> InvokeOutcome {
     let kind = request.headers().get("lambda-runtime-function-error-type");
     let kind = kind.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
@@ -311,7 +310,7 @@ fn json_response(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// A trace identifier in X-Ray's form, not sampled, made of the request's own identifier.
+/// Returns a trace id in X-Ray's form, not sampled. It is derived from the request id.
 fn trace_id(request_id: &str) -> String {
     let digits: String = request_id.chars().filter(char::is_ascii_hexdigit).collect();
     let (time, rest) = digits.split_at_checked(8).unwrap_or(("00000000", ""));
@@ -435,7 +434,8 @@ mod tests {
         assert_eq!(status, 404);
     }
 
-    /// One that says that it cannot start asks for nothing, so nobody waits for it, however it comes.
+    /// An instance that reports that it cannot start never asks for an invocation. The caller must not wait
+    /// for it, whether the report comes before or after the invocation.
     #[tokio::test]
     async fn an_instance_that_cannot_start_is_not_waited_for() {
         for is_said_before in [true, false] {
@@ -453,8 +453,8 @@ mod tests {
         }
     }
 
-    /// Goal: who looks for the failure's reason learns why it is not there. Method: a report that is
-    /// too large, and one whose connection ends in its middle.
+    /// Goal: if an error report does not arrive, the outcome says why. Method: one report is too large, and
+    /// the connection of another one ends in the middle.
     #[tokio::test]
     async fn an_error_report_that_does_not_arrive_is_told_as_one() {
         let fixture = Fixture::start(0).await;

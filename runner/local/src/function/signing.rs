@@ -1,7 +1,7 @@
-//! The keys that a function's instances are started with, as new as their source has them.
+//! The keys with which a function's instances are started.
 //!
-//! A process keeps the keys that it was started with, so one whose keys come to their end is followed
-//! by another one. Nothing is started or ended here.
+//! A process keeps its keys, so a process whose keys expire soon is replaced. `pool` starts and ends the
+//! processes.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,21 +12,22 @@ use tokio::time::timeout;
 use super::Credentials;
 use client::sdk_error::innermost;
 
-/// How long before their end keys are followed by newer ones, beside the time that an invocation may
-/// take: an SDK asks as early for its own.
+/// The time before the expiry at which keys are renewed, in addition to the maximum time of an invocation.
+/// SDKs renew their own keys equally early.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
-/// How long a source is left alone that had no newer keys: a chain may ask the network.
+/// The minimum time between two requests to a source that had no newer keys. A source may use the network.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How long a source may take: a program or a single sign-on, over the network.
+/// The maximum time that a source may take. It may run a program or a single sign-on over the network.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// The same while the keys from before are good: invocations wait for it.
+/// The same maximum while the current keys are still valid. It is shorter, because invocations wait for the
+/// source.
 const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
 
 /// The keys of one function.
 #[derive(Debug)]
 pub(super) struct Signing {
     source: Option<SharedCredentialsProvider>,
-    /// How long an invocation may take.
+    /// The maximum time of an invocation.
     invocation: Duration,
     held: Mutex<Held>,
 }
@@ -34,13 +35,13 @@ pub(super) struct Signing {
 #[derive(Debug)]
 struct Held {
     keys: Credentials,
-    /// How long before their end they are followed by newer ones.
+    /// The time before their expiry at which the keys are renewed.
     margin: Duration,
     asked_in_vain: Option<Instant>,
 }
 
 impl Signing {
-    /// Begins with keys that somebody found. `invocation`: how long one may take.
+    /// Starts with keys that the caller found. `invocation` is the maximum time of an invocation.
     pub(super) fn new(
         credentials: Credentials,
         source: Option<SharedCredentialsProvider>,
@@ -51,10 +52,10 @@ impl Signing {
         Self { source, invocation, held: Mutex::new(held) }
     }
 
-    /// The keys to be used from now on.
+    /// Returns the keys for the next invocation.
     ///
     /// # Errors
-    /// When those that were found last are past their end and the source has no newer ones.
+    /// The last keys have expired, and the source has no newer ones.
     pub(super) async fn keys(&self) -> Result<Credentials, String> {
         let mut held = self.held.lock().await;
         let Some(source) = &self.source else { return Ok(held.keys.clone()) };
@@ -87,8 +88,8 @@ impl Signing {
 }
 
 impl Credentials {
-    /// How long before their end they are followed by newer ones: what an invocation takes, and some
-    /// time. Keys that last no longer than that are used for half of their life.
+    /// Returns the time before the expiry at which keys are renewed: the maximum time of an invocation, and
+    /// some reserve. Keys with a shorter life are used for half of it.
     fn margin(&self, invocation: Duration) -> Duration {
         let life =
             self.expires.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A source with keys, each asked for once; what comes last is first.
+    /// A source of keys that returns each of them once. The vector has them in reverse order.
     #[derive(Debug)]
     struct Source(Lock<Vec<Found>>);
 
@@ -152,7 +153,7 @@ mod tests {
             assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
         }
         signing.held.lock().await.margin = Duration::from_secs(60);
-        // Then its source has no others, and is left alone for a while.
+        // The source has no other keys, so it is not asked again for a while.
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first");
         }
@@ -166,7 +167,7 @@ mod tests {
     async fn what_was_found_at_the_start_is_not_asked_for_again() {
         let source = SharedCredentialsProvider::new(Source(Lock::default()));
         for ends_in_s in [3_600, 300] {
-            // Some are for a shorter time than an invocation may take.
+            // These keys live shorter than an invocation may take.
             let credentials = Credentials::from(&found("first", ends_in_s));
             let signing = Signing::new(credentials, Some(source.clone()), Duration::from_secs(900));
             assert_eq!(key(&signing).await.unwrap(), "first");

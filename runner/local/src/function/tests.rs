@@ -1,5 +1,5 @@
-//! Functions as processes: the example `scripted_function`, which runs on the real
-//! `lambda_runtime`, invoked, slowed, crashed and killed.
+//! Functions as real processes: tests invoke, delay, crash and kill the example `scripted_function`, which
+//! uses the real `lambda_runtime`.
 
 use std::{
     env, fs,
@@ -22,8 +22,7 @@ use tokio::{process::Command, time::timeout};
 
 use super::{runtime_api::Mailbox, *};
 
-/// The example's binary, which `cargo test` builds beside this program.
-/// How long anything may take that has to happen, on a busy machine.
+/// The maximum time of every wait, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn binary() -> PathBuf {
@@ -83,7 +82,7 @@ impl Fixture {
         self.events.lock().unwrap().iter().any(|seen| seen == event)
     }
 
-    /// Waits until an invocation runs.
+    /// Waits until an invocation is running.
     async fn busy(&self) {
         wait(|| self.events.lock().unwrap().iter().any(|seen| seen.starts_with("invoked"))).await;
     }
@@ -97,7 +96,7 @@ async fn wait(until: impl Fn() -> bool) {
     }
 }
 
-/// Error type and message of an invocation that failed.
+/// Returns the error type and the message of a failed invocation.
 fn failed(outcome: InvokeOutcome) -> (String, String) {
     let InvokeOutcome::FunctionError { kind, message, payload } = outcome else {
         panic!("{outcome:?}")
@@ -194,7 +193,7 @@ async fn an_invocation_that_runs_out_of_time_is_ended_with_its_instance() {
 async fn what_an_instance_has_started_ends_with_it() {
     let is_there = |pid: u64| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        // One that has ended may wait for somebody to ask how.
+        // A process that has ended may still exist as a zombie.
         !status.is_empty() && !status.contains("State:\tZ")
     };
     let fixture = Fixture::start(|_| {});
@@ -256,7 +255,7 @@ async fn an_instance_can_be_killed_in_the_middle_or_lose_its_answer() {
     assert_eq!(kind, "Runtime.ExitError");
     assert!(fixture.log().contains(" work is done\n"));
 
-    // An idle instance that is killed is nobody's failure.
+    // If an idle instance is killed, no invocation fails.
     let process = fixture.process(json!({ "do": "echo" })).await;
     assert_eq!(fixture.function.kill_instance().map(u64::from), Some(process));
     assert_ne!(fixture.process(json!({ "do": "echo" })).await, process);
@@ -367,14 +366,14 @@ async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked()
         let has_type = String::from_utf8_lossy(&payload).contains("Runtime.InvalidEntrypoint");
         assert!(message.contains(expected) && has_type, "{message}");
         assert!(fixture.log().contains(expected), "{}", fixture.log());
-        // It may be built again.
+        // The program may be built again, so this is no permanent error.
         fs::remove_file(&fixture.function.settings().binary).unwrap();
         let InvokeOutcome::NotInvoked(reason) = fixture.invoke(json!({})).await else { panic!() };
         assert!(reason.contains("cannot start binary"), "{reason}");
     }
 }
 
-/// Starts the example by hand on a Runtime API of ours, as a runner that has no time to kill it.
+/// Starts the example on a Runtime API of the test, without the pool, so that nothing kills it.
 async fn orphan(folder: &Path) -> (server::gate::Listener, Arc<Mailbox>, tokio::process::Child) {
     let (kill, _) = tokio::sync::mpsc::channel(1);
     let mailbox = Arc::new(Mailbox::new(kill, Arc::default()));
@@ -395,14 +394,14 @@ async fn orphan(folder: &Path) -> (server::gate::Listener, Arc<Mailbox>, tokio::
 #[tokio::test]
 async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    // Idle: the call for the next invocation breaks.
+    // An idle process: its call for the next invocation breaks.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     wait(|| mailbox.is_ready()).await;
     drop(listener);
     let status = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert!(!status.success());
 
-    // Busy: the answer finds nobody.
+    // A busy process: its answer fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     let (taken, was_taken) = tokio::sync::oneshot::channel();
     let (reply, _replied) = tokio::sync::oneshot::channel();
@@ -426,7 +425,7 @@ async fn an_invocation_that_nobody_waits_for_any_more_is_ended() {
     let invoked = fixture.invoke(json!({ "do": "sleep", "ms": 60_000 }));
     assert!(timeout(Duration::from_millis(1_500), invoked).await.is_err());
     wait(|| fixture.function.instances().is_empty()).await;
-    // The last clone takes the idle instances with it.
+    // Dropping the last clone ends the idle instances.
     let process = fixture.process(json!({ "do": "echo" })).await;
     let alive = move || Path::new(&format!("/proc/{process}")).exists();
     assert!(alive() || !cfg!(target_os = "linux"));
@@ -447,7 +446,7 @@ async fn every_line_is_told_with_its_invocation() {
     }
 }
 
-/// Gives keys that are soon past their end, then ones that last, each time that it is asked.
+/// A source of keys. It first returns keys that expire soon, then keys that last longer.
 #[derive(Debug)]
 struct Renewing(Mutex<Vec<(&'static str, u64)>>);
 
@@ -463,7 +462,7 @@ impl ProvideCredentials for Renewing {
     }
 }
 
-/// Goal: keys that come to their end reach no invocation, and what they end costs no attempt.
+/// Goal: no invocation runs with expired keys, and the replacement of an instance fails no attempt.
 #[tokio::test]
 async fn an_instance_is_followed_by_one_with_newer_keys() {
     let source = Renewing(Mutex::new(vec![("third", 3_600), ("second", 0), ("first", 3)]));
@@ -475,7 +474,7 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
     let ask = json!({ "do": "environment", "variable": "AWS_ACCESS_KEY_ID" });
     for expected in [Some("first"), None, Some("third"), Some("third")] {
         if expected.is_none() {
-            // Half of the life of the first key is over.
+            // The first keys have passed half of their life.
             tokio::time::sleep(Duration::from_millis(1_600)).await;
         }
         match (fixture.invoke(ask.clone()).await, expected) {
@@ -484,12 +483,12 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
             (outcome, _) => panic!("{expected:?}: {outcome:?}"),
         }
     }
-    // The one with the first key is gone, and the other one was kept.
+    // The instance with the first keys has ended, and the other one was kept.
     wait(|| fixture.function.instances().len() == 1).await;
 }
 
-/// Goal: what is built anew while `weir up` runs is what is invoked next, also where warm instances of
-/// the one before are left; and a build that is under way takes nothing away.
+/// Goal: after a new build, the next invocation runs the new program, even if warm instances of the old one
+/// are left. While a build is incomplete, the old program still runs.
 #[tokio::test]
 async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The lines of the journal: one JSON object each.
+//! The lines of the journal. Each is a JSON object.
 //!
-//! Nothing here reads or writes a file.
+//! This module reads and writes no files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,53 +9,52 @@ use serde::{Deserialize, Serialize};
 /// The version of the format, in each `run` line.
 pub const FORMAT: u32 = 1;
 
-/// One line: what happened, and in which run of `weir up`.
+/// One line: what happened, and the run of `weir up` in which it happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// The run, counted from 1: batch numbers are unique within one.
+    /// The number of the run, counted from 1. Batch numbers are unique only within a run.
     pub run: u64,
     /// What happened.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// A record by its names: sequence number, event id, event name.
+/// The names of a record: sequence number, event id, event name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordName(pub String, pub String, pub String);
 
 impl RecordName {
-    /// The sequence number.
+    /// Returns the sequence number.
     #[must_use]
     pub fn sequence(&self) -> &str {
         &self.0
     }
 
-    /// `eventID`.
+    /// Returns the `eventID`.
     #[must_use]
     pub fn event_id(&self) -> &str {
         &self.1
     }
 
-    /// `eventName`.
+    /// Returns the `eventName`.
     #[must_use]
     pub fn event_name(&self) -> &str {
         &self.2
     }
 }
 
-/// A queue or topic for what is given up: its messages are files below `destinations/` of the data
-/// folder.
+/// A queue or topic for discarded batches. Its messages are files below `destinations/` of the data folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Messages {
-    /// A queue of SQS, by name.
+    /// The name of an SQS queue.
     Queue(String),
-    /// A topic of SNS, by name.
+    /// The name of an SNS topic.
     Topic(String),
 }
 
 impl Messages {
-    /// The file of the message that has this key, below a data folder.
+    /// Returns the file of the message with this key, below a data folder.
     #[must_use]
     pub fn file(&self, directory: &Path, key: &str) -> PathBuf {
         let (Self::Queue(name) | Self::Topic(name)) = self;
@@ -64,25 +63,24 @@ impl Messages {
     }
 }
 
-/// What a mapping did before journals said whether it reads the function's answer: any answer that
-/// can be read was.
+/// Returns the default for older journals, which lack this field: the mapping read the function's answer.
 fn as_before() -> bool {
     true
 }
 
-/// What happened. `at_ms` is the store's time in milliseconds since 1970; `tick_ms` only serves to
-/// subtract one from another within a run.
+/// An event. `at_ms` is the store's time in milliseconds since 1970. `tick_ms` serves only to compute
+/// durations within a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Entry {
-    /// A run has begun; repeated at the head of each segment.
+    /// A run has begun. Repeated at the beginning of each segment.
     Run {
         /// [`FORMAT`].
         format: u32,
-        /// When.
+        /// The store's time.
         at_ms: i64,
     },
-    /// A mapping and what it is set to; repeated at the head of each segment.
+    /// A mapping and its settings. Repeated at the beginning of each segment.
     Mapping {
         /// The mapping.
         mapping: String,
@@ -94,44 +92,45 @@ pub enum Entry {
         stream: String,
         /// The patterns of its filter.
         filters: Vec<String>,
-        /// The bucket for what is given up.
+        /// The bucket for discarded batches.
         bucket: Option<String>,
-        /// The queue or topic for it; older journals do not say it.
+        /// The queue or topic for discarded batches; missing in older journals.
         #[serde(default)]
         messages: Option<Messages>,
-        /// Whether the function's answer names the records to retry; older journals do not say it.
+        /// Whether the function's answer names the records to retry; missing in older journals.
         #[serde(default = "as_before")]
         report_batch_item_failures: bool,
-        /// `StartingPosition`, as templates write it; older journals do not say it.
+        /// `StartingPosition`, as in templates; missing in older journals.
         #[serde(default)]
         starting_position: Option<String>,
     },
-    /// One record did not pass the filter.
+    /// One record did not match the filter.
     PassedOver {
         /// The mapping.
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
         /// The record.
         record: RecordName,
-        /// One sentence for each pattern that was tried.
+        /// For each pattern, one sentence that says why it does not match.
         why: Vec<String>,
     },
-    /// More records of a page did not pass the filter than the journal names one by one.
+    /// More records of a page did not match the filter. The journal names only the first ones of a page
+    /// individually.
     PassedOverMore {
         /// The mapping.
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// The first of them.
+        /// The first of these records.
         first: String,
-        /// The last of them; others in between may have passed.
+        /// The last of these records. Records between them may have matched.
         last: String,
-        /// How many.
+        /// The number of these records.
         count: usize,
     },
     /// The function is invoked.
@@ -140,13 +139,13 @@ pub enum Entry {
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// When.
+        /// The time for durations.
         tick_ms: u64,
-        /// The attempt's number, unique within the run.
+        /// The number of the attempt, unique within the run.
         batch: u64,
-        /// Which attempt it is for these records, from 1.
+        /// The number of attempts for these records so far, including this one.
         attempt: u32,
         /// The records.
         records: Vec<RecordName>,
@@ -155,78 +154,78 @@ pub enum Entry {
     Succeeded {
         /// The mapping.
         mapping: String,
-        /// When.
+        /// The time for durations.
         tick_ms: u64,
-        /// The attempt.
+        /// The number of the attempt.
         batch: u64,
     },
-    /// An attempt was not, or only partly, successful.
+    /// An attempt failed completely or partly.
     Failed {
         /// The mapping.
         mapping: String,
-        /// When.
+        /// The time for durations.
         tick_ms: u64,
-        /// The attempt.
+        /// The number of the attempt.
         batch: u64,
-        /// How many records at its start were done all the same.
+        /// The number of records at its start that succeeded nevertheless.
         done: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Records were given up.
+    /// Records were discarded.
     GaveUp {
         /// The mapping.
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
         /// The first record.
         first: String,
         /// The last record.
         last: String,
-        /// How many.
+        /// The number of records.
         count: usize,
         /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
         condition: String,
         /// The key of the failure object, if there is one.
         key: Option<String>,
     },
-    /// What was given up cannot be stored yet, and the shard waits.
+    /// Discarded records cannot be stored at their destination yet, so the shard waits.
     DestinationUnavailable {
         /// The mapping.
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Records were trimmed before they were read; the shard stands still.
+    /// Records were trimmed before they were read, so the shard is blocked.
     Gap {
         /// The mapping.
         mapping: String,
         /// The shard.
         shard: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// What the stream said.
+        /// The error of the stream.
         reason: String,
     },
-    /// The journal could not keep up or not be written, and these reports are missing here.
+    /// Reports that are missing here, because the journal was too slow or could not be written.
     Missed {
         /// The mapping.
         mapping: String,
-        /// When.
+        /// The store's time.
         at_ms: i64,
-        /// How many.
+        /// The number of reports.
         count: u64,
     },
 }
 
 impl Entry {
-    /// When it happened, in the store's time, if it says so.
+    /// Returns the store's time of the event, if the line has it.
     #[must_use]
     pub fn at_ms(&self) -> Option<i64> {
         match self {
@@ -242,7 +241,7 @@ impl Entry {
         }
     }
 
-    /// The mapping that it is about; `None` for a run.
+    /// Returns the mapping of the event; `None` for a run.
     #[must_use]
     pub fn mapping(&self) -> Option<&str> {
         match self {

@@ -1,6 +1,6 @@
-//! What the journal knows about one record, put together for each mapping.
+//! The history of one record, for each mapping, collected from the journal.
 //!
-//! Pure: lines in, a history out.
+//! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,48 +16,48 @@ pub struct History {
     pub shard: Option<String>,
     /// Every mapping that the journal knows, by name.
     pub mappings: BTreeMap<String, MappingHistory>,
-    /// The time of the oldest line; what was before is not known here.
+    /// The time of the oldest line. Nothing is known about earlier events.
     pub since_ms: Option<i64>,
-    /// Where records were trimmed before they were read, whichever they were: no two of one shard.
+    /// The shards in which any records were trimmed before they were read, each shard once.
     pub gaps: Vec<LostIn>,
 }
 
-/// A shard of which a mapping has lost records.
+/// A shard in which a mapping has lost records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostIn {
     /// The mapping.
     pub mapping: String,
     /// The shard.
     pub shard: String,
-    /// When it was seen first, in the store's time.
+    /// The store's time when the loss was first seen.
     pub at_ms: i64,
 }
 
-/// What one mapping did with the record.
+/// The actions of one mapping for the record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MappingHistory {
-    /// What the mapping is, as of its last run.
+    /// The settings of the mapping in its last run.
     pub facts: MappingFacts,
     /// Whether the mapping ran in the last run.
     pub is_current: bool,
-    /// The last run that the journal knows the mapping from.
+    /// The last run in which the journal has the mapping.
     run: u64,
-    /// The filter refused the record.
+    /// The reason why the filter rejected the record, if it did.
     pub passed_over: Option<PassedOver>,
-    /// Every attempt with the record, and those with the other records of its first batch, in
-    /// order.
+    /// All attempts with the record, and with the other records of its first batch, in order.
     pub attempts: Vec<Attempt>,
-    /// It was given up.
+    /// How the record was discarded, if it was.
     pub given_up: Option<GivenUp>,
-    /// Why what was given up in the record's shard could not be stored, after the last attempt.
+    /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
-    /// The first and last records of batches that reach over the record and do not have it.
+    /// The first and the last records of batches whose range includes the record although they do not contain
+    /// it.
     others: BTreeSet<(String, String)>,
-    /// Reports of the mapping that are missing in the journal.
+    /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
 }
 
-/// What a mapping is.
+/// The settings of a mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MappingFacts {
     /// The function's name.
@@ -68,9 +68,9 @@ pub struct MappingFacts {
     pub stream: String,
     /// The patterns of its filter.
     pub filters: Vec<String>,
-    /// The bucket for what is given up.
+    /// The bucket for discarded batches.
     pub bucket: Option<String>,
-    /// The queue or topic for it.
+    /// The queue or topic for discarded batches.
     pub messages: Option<Messages>,
     /// Whether the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
@@ -78,77 +78,77 @@ pub struct MappingFacts {
     pub starting_position: Option<String>,
 }
 
-/// Why the filter refused.
+/// The reason why the filter rejected the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassedOver {
     /// One sentence for each pattern.
     Why(Vec<String>),
-    /// It is among records of one page that were not named one by one.
+    /// The record is in a range of rejected records that the journal does not name individually.
     Among {
-        /// The shard that they are in.
+        /// The shard of these records.
         shard: String,
-        /// How many.
+        /// The number of these records.
         count: usize,
     },
 }
 
-/// One attempt.
+/// An attempt to deliver a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The run.
     pub run: u64,
-    /// Its number.
+    /// The number of the attempt, unique within the run.
     pub batch: u64,
-    /// Which attempt it was for its records, from 1.
+    /// The number of attempts for its records so far, including this one.
     pub attempt: u32,
-    /// When, in the store's time.
+    /// The store's time of the attempt.
     pub at_ms: i64,
     tick_ms: u64,
     /// The sequence numbers of its records.
     pub records: Vec<String>,
-    /// The place of the record that is asked for, if it is in this attempt.
+    /// The position of the requested record, if it is in this attempt.
     pub place: Option<usize>,
-    /// How it ended; `None` while it runs, or if its run, the last one, was cut off.
+    /// The result; `None` while the attempt is running, or if the last run was killed during it.
     pub end: Option<End>,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All records are done.
+    /// All records succeeded.
     Succeeded {
-        /// After this time.
+        /// The duration.
         took_ms: u64,
     },
-    /// Some records are not done.
+    /// Some records failed.
     Failed {
-        /// After this time.
+        /// The duration.
         took_ms: u64,
-        /// Records at its start that are done.
+        /// The number of records at its start that succeeded.
         done: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Its run is over, and no line says how it ended: `weir up` was killed, or the journal misses the
+    /// The run has ended, and no line has the result. Either `weir up` was killed, or the journal lacks the
     /// report.
     Missed,
 }
 
-/// How records were given up.
+/// How records were discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
     pub condition: String,
     /// The key of the failure object.
     pub key: Option<String>,
-    /// How many records with it.
+    /// The number of records that were discarded together.
     pub count: usize,
-    /// The shard that they are in.
+    /// The shard of these records.
     pub shard: String,
 }
 
 impl Attempt {
-    /// Whether the record that is asked for is done by this attempt.
+    /// Returns whether the requested record succeeded in this attempt.
     #[must_use]
     pub fn has_done_it(&self) -> bool {
         match (&self.end, self.place) {
@@ -159,7 +159,7 @@ impl Attempt {
     }
 }
 
-/// Gathers what is known of a record, which is named by its sequence number or event id.
+/// Collects the history of a record. `wanted` is its sequence number or event id.
 #[must_use]
 pub fn history_of(lines: impl Iterator<Item = Line>, wanted: &str) -> History {
     let mut history = History::default();
@@ -275,12 +275,13 @@ impl History {
         };
     }
 
-    /// The sequence number, as far as a record that is named by its event id was met.
+    /// Returns the sequence number of the record. If the record is named by its event id, its number is known
+    /// only after the first line with it.
     fn sequence<'s>(&'s self, wanted: &'s str) -> &'s str {
         self.record.as_ref().map_or(wanted, |record| record.sequence())
     }
 
-    /// Whether the record is in a shard, as far as its shard is known.
+    /// Returns whether the record is in a shard. Returns true if its shard is unknown.
     fn may_be_in(&self, shard: &str) -> bool {
         self.shard.as_deref().is_none_or(|own| own == shard)
     }
@@ -295,8 +296,8 @@ impl History {
 }
 
 impl MappingHistory {
-    /// Keeps an attempt with the record, and one with a part of the batch that the record was in
-    /// first. The last invocation of a tumbling window has no records, and is no part of a batch.
+    /// Keeps an attempt if it has the record, or a part of the record's first batch. The last invocation of a
+    /// tumbling window has no records, so it is no part of a batch.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
         let is_part = !attempt.records.is_empty()
             && self.attempts.first().is_some_and(|first| {
@@ -314,10 +315,10 @@ impl MappingHistory {
         }
     }
 
-    /// Whether the record is among those from `first` to `last` that were given up: what was tried
-    /// with it has both of them. A record that this run of `weir up` gave up before it had tried it, as
-    /// it was too old, is known by its place alone, unless the filter refused it or another batch reaches
-    /// over it: runs cut other batches.
+    /// Returns whether the record is among the records from `first` to `last` that were discarded. An attempt
+    /// with the record must contain both. A record that was too old may have been discarded without an
+    /// attempt in this run. For it, only the position counts, unless the filter rejected it or another batch
+    /// includes its position. Each run cuts its own batches.
     fn was_given_up(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;
@@ -332,13 +333,13 @@ impl MappingHistory {
     }
 }
 
-/// Whether a record is the one that is wanted; the archive writes its number with zeros before it.
+/// Returns whether a record is the wanted one. The archive writes sequence numbers with leading zeros.
 fn names(record: &RecordName, wanted: &str) -> bool {
     let number = record.sequence().trim_start_matches('0');
     record.event_id() == wanted || number == wanted.trim_start_matches('0')
 }
 
-/// Whether a sequence number is from `first` to `last`, both inclusive.
+/// Returns whether a sequence number is between `first` and `last`, both inclusive.
 #[must_use]
 pub fn is_between(wanted: &str, first: &str, last: &str) -> bool {
     let parse = |text: &str| SequenceNumber::parse(text).ok();

@@ -1,8 +1,8 @@
-//! The journal: what happened to each stream record on its way to the functions.
+//! The journal: the events of each stream record on its way to the functions.
 //!
-//! `weir up` appends what its mappings report; `weir streams explain` reads it, also when nothing
-//! runs. It is a bounded memory for people: no mapping depends on it, and a line that cannot be
-//! written is missing and nothing else. The format is in docs/formats/journal.md.
+//! `weir up` appends the reports of its mappings. `weir streams explain` reads them, even when no store is
+//! running. The journal is bounded and only for diagnosis: no mapping depends on it, and a line that cannot
+//! be written is only missing. `docs/formats/journal.md` has the format.
 
 mod entry;
 mod history;

@@ -1,7 +1,7 @@
 //! Reads the journal, oldest line first.
 //!
-//! A line that cannot be read is passed over: the last one may be half written, and one of a later
-//! version may be of a kind that is not known here.
+//! A line that cannot be read is skipped. The last line may be incomplete, and a line of a later version may
+//! be of an unknown kind.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use super::entry::{Entry, Line, RecordName};
 
-/// The journal cannot be read.
+/// The reason why the journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// There is none.
+    /// There is no journal.
     #[error(
         "there is no journal in `{folder}`: `weir up` writes it; name its data folder with --directory"
     )]
     Missing {
-        /// Where it should be.
+        /// The folder where it must be.
         folder: PathBuf,
     },
     /// A file cannot be read.
@@ -25,7 +25,7 @@ pub enum JournalError {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -40,7 +40,7 @@ impl Reader {
     /// Opens the journal in a folder.
     ///
     /// # Errors
-    /// When there is none, or the folder cannot be read.
+    /// There is no journal, or the folder cannot be read.
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
         let segments = match segments(folder) {
             Ok(segments) if !segments.is_empty() => segments,
@@ -60,7 +60,7 @@ impl Iterator for Reader {
     fn next(&mut self) -> Option<Line> {
         loop {
             if let Some(lines) = &mut self.lines {
-                // A file that cannot be read on ends here, as one that is read to its end.
+                // A read error counts as the end of the file.
                 while let Some(Ok(text)) = lines.next() {
                     if let Ok(line) = serde_json::from_str(&text) {
                         return Some(line);
@@ -68,13 +68,13 @@ impl Iterator for Reader {
                 }
             }
             let path = self.segments.next()?;
-            // A segment may be removed while the others are read.
+            // The segment may have been removed meanwhile.
             self.lines = File::open(path).ok().map(|file| BufReader::new(file).lines());
         }
     }
 }
 
-/// The record that the journal saw last, of one table or of any.
+/// Returns the record that the journal saw last, in one table or in any.
 #[must_use]
 pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> Option<RecordName> {
     let mut of_table = std::collections::BTreeSet::new();
@@ -98,8 +98,9 @@ pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> 
     newest
 }
 
-/// What a mapping was invoked with from one record to another, if these are so many: all of a batch or
-/// a piece of it. Between them a shard has records that the filter refused, or that other lanes took.
+/// Returns the records of an invocation that has all records from one to another, if there are `count` of
+/// them. They are a batch or a part of it. The shard may have other records between them, which the filter
+/// rejected or other lanes took.
 #[must_use]
 pub fn records_between(
     lines: impl Iterator<Item = Line>,
@@ -124,7 +125,7 @@ pub fn records_between(
     found
 }
 
-/// The segments in a folder, oldest first.
+/// Returns the segments in a folder, oldest first.
 pub(super) fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -144,7 +145,7 @@ pub(super) fn segment_path(folder: &Path, segment: u64) -> PathBuf {
     folder.join(format!("{segment:08}.ndjson"))
 }
 
-/// The run that a segment belongs to.
+/// Returns the run to which a segment belongs.
 pub(super) fn run_of(segment: &Path) -> Option<u64> {
     let mut first = String::new();
     BufReader::new(File::open(segment).ok()?).read_line(&mut first).ok()?;

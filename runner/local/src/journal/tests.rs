@@ -1,4 +1,4 @@
-//! Journals written and read back: rotation, torn lines, histories of records.
+//! Tests that write and read journals: rotation, incomplete lines, and histories of records.
 
 use std::fs;
 
@@ -122,7 +122,7 @@ fn a_torn_line_is_passed_over_and_the_next_run_has_the_next_number() {
     let mut text = fs::read_to_string(&path).unwrap();
     text.push_str(r#"{"run":1,"kind":"invo"#);
     fs::write(&path, text).unwrap();
-    // A run that died before it wrote its first line has left a segment that knows no run.
+    // A run that died before its first line has left an empty segment.
     fs::write(folder.path().join("00000002.ndjson"), "").unwrap();
     let second = Journal::begin(folder.path(), 2).unwrap();
     second.introduce(mapping());
@@ -146,7 +146,8 @@ fn gave_up(shard: &str, first: &str, last: &str) -> Entry {
     }
 }
 
-/// Two lanes: 10, 12 and 14 fail to the end, 11 and 15 wait in the other lane, and 13 was refused.
+/// Two lanes: records 10, 12 and 14 fail until they are discarded, 11 and 15 wait in the other lane, and the
+/// filter rejected 13.
 #[test]
 fn only_what_was_in_a_batch_is_given_up_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +170,7 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     };
     journal.write([refused, invoked(1, 1, &["10", "12", "14"]), failed(1, 0)]);
     journal.write([invoked(2, 1, &["11", "15"]), gave_up("s", "10", "14"), more]);
-    // None of these was tried: they were too old when they were read.
+    // These records were too old when they were read, so no attempt has them.
     journal.write([gave_up("s", "30", "39")]);
     let cases = [
         ("10", true),
@@ -189,8 +190,8 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     assert_eq!(of_other_shard.mappings["m"].passed_over, None);
 }
 
-/// A later run of `weir up` cuts other batches: what it gave up before it had tried it is known by its
-/// place.
+/// A later run of `weir up` cuts other batches. If it discards records without an attempt, only the position
+/// counts.
 #[test]
 fn what_a_later_run_found_too_old_is_given_up_whatever_was_tried_before() {
     let folder = tempfile::tempdir().unwrap();

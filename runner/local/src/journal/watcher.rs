@@ -1,6 +1,6 @@
-//! Writes down what one mapping sees and reports.
+//! Writes the events and reports of one mapping to the journal.
 //!
-//! It observes; nothing that it does changes what the mapping does.
+//! It only observes, and does not affect the mapping.
 
 use serde::Deserialize;
 
@@ -9,8 +9,8 @@ use super::writer::Journal;
 use crate::poller::{Observed, PageWatcher};
 use mapping::{Command, Delivery, Event, FilterCriteria, Now, Record, ShardId};
 
-/// Records of one page that are named one by one when they do not pass the filter. A person's own
-/// writes fit; a bulk load must not wait for its explanations.
+/// The maximum number of rejected records of one page that are named individually. It is enough for manual
+/// writes. A bulk load must not wait for explanations of all its records.
 const NAMED_PER_PAGE_MAX: usize = 200;
 
 /// The journal of one mapping.
@@ -22,13 +22,13 @@ pub struct MappingJournal {
 }
 
 impl MappingJournal {
-    /// A journal for a mapping with this filter.
+    /// Creates the journal of a mapping with this filter.
     #[must_use]
     pub fn new(journal: Journal, mapping: &str, filter: FilterCriteria) -> Self {
         Self { journal, mapping: mapping.to_owned(), filter }
     }
 
-    /// Writes down what the mapping did or reported.
+    /// Writes an action or a report of the mapping.
     pub fn write(&self, observed: &Observed) {
         let (mapping, now) = (&self.mapping, observed.now);
         let missed = (observed.missed > 0).then(|| Entry::Missed {
@@ -145,8 +145,7 @@ fn name_of_delivery(record: &Delivery) -> RecordName {
     }
 }
 
-/// `eventID` and `eventName` where the poller writes them, so that the items behind them need not be
-/// read.
+/// Returns `eventID` and `eventName`. The poller writes them first, so the items need not be parsed.
 fn names_in_front(json: &str) -> Option<(&str, &str)> {
     let (id, rest) = json.strip_prefix("{\"eventID\":\"")?.split_once('"')?;
     let (name, _) = rest.strip_prefix(",\"eventName\":\"")?.split_once('"')?;

@@ -1,6 +1,6 @@
 //! Appends to the journal, in segments of bounded size and number.
 //!
-//! What is written is decided by the caller.
+//! The caller decides what is written.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,10 +13,11 @@ use locks::Mutex;
 use super::entry::{Entry, FORMAT, Line};
 use super::reader;
 
-/// At this size, in bytes, a segment is closed and the next one begun.
+/// The size in bytes at which a segment is closed and the next one begins.
 pub const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Segments that are kept: together 32 MB, some 300,000 deliveries, which is read within a second.
+/// The number of segments that are kept. Together they have 32 MB, or some 300,000 deliveries, which can be
+/// read within a second.
 pub const SEGMENTS_MAX: usize = 8;
 
 /// The journal of one run. Clones write to the same files.
@@ -29,22 +30,22 @@ pub struct Journal {
 struct Writer {
     folder: PathBuf,
     run: u64,
-    /// Lines about the run and its mappings, which each segment begins with, so that a segment can
-    /// be read when those before it are gone.
+    /// The lines about the run and its mappings. Each segment begins with them, so that it can be read after
+    /// earlier segments were removed.
     heads: Vec<u8>,
     segment: u64,
     file: File,
     bytes: u64,
     bytes_max: u64,
-    /// Why the last write failed, if it did. It is said once, not for each line.
+    /// The error of the last write, if it failed. It is logged once, not for each line.
     fault: Option<String>,
-    /// How many reports of each mapping could not be written since the last one that was.
+    /// The number of reports of each mapping that were lost since the last successful write.
     lost: BTreeMap<String, u64>,
-    /// When what was reported last happened, as far as it says so.
+    /// The time of the last event that has a time.
     last_ms: i64,
-    /// The segment does not have all heads, because a write of one failed.
+    /// Whether the segment lacks some head lines, because writing them failed.
     lacks_heads: bool,
-    /// The segment may end within a line, because a write of it failed.
+    /// Whether the segment may end within a line, because a write failed.
     is_torn: bool,
 }
 
@@ -52,7 +53,7 @@ impl Journal {
     /// Begins a new run, in a new segment.
     ///
     /// # Errors
-    /// When the folder cannot be read or written.
+    /// The folder cannot be read or written.
     pub fn begin(folder: &Path, at_ms: i64) -> io::Result<Self> {
         Self::with_limit(folder, at_ms, SEGMENT_BYTES_MAX)
     }
@@ -61,7 +62,7 @@ impl Journal {
         fs::create_dir_all(folder)?;
         let segments = reader::segments(folder)?;
         let last = segments.last().map_or(0, |(number, _)| *number);
-        // One that was made and never written to, by a process that died, knows no run.
+        // A segment without lines, of a process that died, has no run.
         let runs = segments.iter().filter_map(|(_, path)| reader::run_of(path));
         let run = runs.max().unwrap_or(0) + 1;
         let segment = last + 1;
@@ -84,19 +85,19 @@ impl Journal {
         Ok(Self { writer: Arc::new(Mutex::new(writer)) })
     }
 
-    /// Says which mapping there is, in this segment and all later ones of this run.
+    /// Writes a mapping's settings, in this segment and at the beginning of all later ones of this run.
     pub fn introduce(&self, mapping: Entry) {
         self.with_writer(|writer| writer.head(mapping));
     }
 
-    /// Appends what happened. A failure is logged once; what it lost is counted, and the count is
-    /// written as soon as that works again.
+    /// Appends events. A failure is logged once. Lost reports are counted, and the count is written as soon
+    /// as writing works again.
     pub fn write(&self, entries: impl IntoIterator<Item = Entry>) {
         let entries = entries.into_iter().collect();
         self.with_writer(|writer| writer.report(entries));
     }
 
-    /// Why nothing can be written now, and what to do about it; none if something can.
+    /// Returns the error that prevents writing, and what to do about it; `None` if writing works.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.try_again();
@@ -108,7 +109,8 @@ impl Journal {
         ))
     }
 
-    /// Writes what was lost, where nobody reports anything by which it would be seen that this works.
+    /// Tries to write the count of lost reports. Without a new event, nothing else would show that writing
+    /// works again.
     fn try_again(&self) {
         let has_fault = {
             let writer = self.writer.lock();
@@ -152,7 +154,7 @@ impl Writer {
         written
     }
 
-    /// Appends what happened, behind what could not be written before.
+    /// Appends events, after the count of lost reports if there are any.
     fn report(&mut self, entries: Vec<Entry>) -> io::Result<()> {
         let count = |entry: &Entry| match entry {
             Entry::Missed { count, .. } => *count,
@@ -196,14 +198,15 @@ impl Writer {
         if self.bytes > 0 && self.bytes.saturating_add(text.len() as u64) > self.bytes_max {
             self.segment += 1;
             self.file = create(&self.folder, self.segment)?;
-            // A disk that is full still takes an empty file, and then this is the one to go on with.
+            // A full disk may still create an empty file. The writer then continues with this file instead of
+            // creating another one.
             (self.bytes, self.is_torn, self.lacks_heads) = (0, true, true);
             self.file.write_all(&self.heads)?;
             (self.is_torn, self.lacks_heads) = (false, false);
             self.bytes = self.heads.len() as u64;
             self.prune()?;
         }
-        // What is left of a line that did not fit is a line of its own, which nobody can read.
+        // Ends the incomplete line, which readers skip.
         if self.is_torn {
             self.file.write_all(b"\n")?;
         }
@@ -243,8 +246,8 @@ mod tests {
         }
     }
 
-    /// Goal: what could not be written is counted, so that nobody waits for it, and what the mappings
-    /// are is known all the same.
+    /// Goal: lost reports are counted, so that readers do not wait for them. The settings of mappings are
+    /// written nevertheless.
     #[test]
     fn the_first_line_after_a_write_that_failed_stands_by_itself() {
         let folder = tempfile::tempdir().unwrap();
@@ -264,7 +267,7 @@ mod tests {
         journal.write([gap("lost"), gap("lost")]);
         let fault = journal.fault().unwrap();
         assert!(fault.contains("cannot be written (Bad file descriptor"), "{fault}");
-        // As much of it as the disk still took.
+        // The part of a line for which the disk had space.
         (&file).write_all(b"{\"run\":1,\"kind\":\"ga").unwrap();
         journal.writer.lock().file = file;
         journal.write([gap("a")]);
@@ -289,8 +292,8 @@ mod tests {
         assert_eq!(text.lines().count(), 7, "{text}");
     }
 
-    /// Goal: a disk that is full when a segment is begun does not have one begun for each report, which
-    /// would push out those that hold something.
+    /// Goal: if the disk is full when a segment begins, later reports do not create more segments. They would
+    /// displace segments with data.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_segment_that_is_begun_on_a_full_disk_is_gone_on_with() {
@@ -301,7 +304,7 @@ mod tests {
         (0..50).for_each(|_| journal.write([invoked()]));
         assert!(journal.fault().is_some());
         assert_eq!(reader::segments(folder.path()).unwrap().len(), 2);
-        // The disk has room again.
+        // The disk has space again.
         let path = folder.path().join("room");
         journal.writer.lock().file = File::create(&path).unwrap();
         assert_eq!(journal.fault(), None, "without a further report");

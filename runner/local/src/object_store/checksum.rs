@@ -1,4 +1,5 @@
-//! The checksums of an object's content: computed while it arrives, compared with what was sent.
+//! The checksums of an object's content. They are computed while it arrives, and compared with those in the
+//! request.
 //!
 //! It does not store them.
 
@@ -25,7 +26,7 @@ pub(super) enum Algorithm {
     Sha256,
 }
 
-/// Algorithm, its header, its name in `x-amz-sdk-checksum-algorithm`.
+/// The algorithm, its header, and its name in `x-amz-sdk-checksum-algorithm`.
 const ALGORITHMS: [(Algorithm, &str, &str); 5] = [
     (Algorithm::Crc32, "x-amz-checksum-crc32", "CRC32"),
     (Algorithm::Crc32c, "x-amz-checksum-crc32c", "CRC32C"),
@@ -34,10 +35,10 @@ const ALGORITHMS: [(Algorithm, &str, &str); 5] = [
     (Algorithm::Sha256, "x-amz-checksum-sha256", "SHA256"),
 ];
 
-/// Base64 checksums by algorithm, as S3 writes them.
+/// Base64 checksums by algorithm, in S3's format.
 pub(super) type Checksums = BTreeMap<Algorithm, String>;
 
-/// Copies checksums into the five fields that S3's answers have for them.
+/// Copies checksums into the five fields that S3's responses have for them.
 macro_rules! set_checksums {
     ($output:expr, $checksums:expr) => {{
         use $crate::object_store::checksum::Algorithm;
@@ -51,12 +52,13 @@ macro_rules! set_checksums {
 }
 pub(super) use set_checksums;
 
-/// What a request says about its content.
+/// The checksums that a request claims for its content.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Claims {
     md5: Option<String>,
     sums: Checksums,
-    /// Computed and kept, also when no value was sent or it comes as a trailer.
+    /// The algorithms whose checksums are computed and stored. The value may be missing in the request, or
+    /// follow in a trailer.
     algorithms: BTreeSet<Algorithm>,
 }
 
@@ -82,13 +84,13 @@ impl Claims {
         claims
     }
 
-    /// Adds the checksums that came after the content.
+    /// Adds the checksums in the trailers.
     pub(super) fn add_trailers(&mut self, trailers: &HeaderMap) {
         let Self { sums, .. } = Self::of(trailers);
         self.sums.extend(sums);
     }
 
-    /// Refuses content whose checksums are not the claimed ones.
+    /// Refuses content whose checksums differ from the claimed ones.
     pub(super) fn check(&self, content: &Content) -> Result<(), Error> {
         if self.md5.as_ref().is_some_and(|md5| *md5 != STANDARD.encode(content.md5)) {
             return Err(Error::BadDigest { checksum: "Content-MD5" });
@@ -104,23 +106,23 @@ impl Claims {
     }
 }
 
-/// What was computed over all of a content.
+/// The length and the checksums of a whole content.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
-    /// In bytes.
+    /// The length in bytes.
     pub(super) length: u64,
     pub(super) checksums: Checksums,
     md5: [u8; 16],
 }
 
 impl Content {
-    /// The ETag: the MD5 in 32 hexadecimal digits, without quotes.
+    /// Returns the ETag: the MD5 in 32 hexadecimal digits, without quotes.
     pub(super) fn etag(&self) -> String {
         hex(&self.md5)
     }
 }
 
-/// Computes over a content as it arrives.
+/// Computes the checksums of a content while it arrives.
 pub(super) struct Hasher {
     md5: Md5,
     sums: ChecksumHasher,
@@ -148,7 +150,7 @@ impl Hasher {
         self.length += bytes.len() as u64;
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes so far.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
@@ -168,7 +170,7 @@ impl Hasher {
     }
 }
 
-/// Lower-case hexadecimal digits.
+/// Returns lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -177,7 +179,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The check values of "123456789": CRC catalogue for the CRCs, `openssl dgst` for the rest.
+    /// The check values of "123456789". Those of the CRCs are from the CRC catalogue, the others from
+    /// `openssl dgst`.
     const CASES: [(&str, &str); 6] = [
         ("content-md5", "JfnnlDI7RTiF9RgfG2JNCw=="),
         ("x-amz-checksum-crc32", "y/Q5Jg=="),

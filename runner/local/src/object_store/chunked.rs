@@ -1,10 +1,10 @@
-//! Takes the `aws-chunked` coding off a request's content.
+//! Removes the `aws-chunked` coding from a request's content.
 //!
-//! SDKs use it when a checksum follows the content, or when each chunk is signed. Signatures of
-//! chunks are read over, as all signatures are here. The decoder itself knows no network.
+//! SDKs use it if a checksum follows the content, or if each chunk is signed. Like all signatures here, those
+//! of chunks are ignored. The decoder does no network I/O.
 //!
-//! Source: Amazon S3 API reference, "Signature calculations for the authorization header:
-//! transferring payload in multiple chunks".
+//! Source: Amazon S3 API reference, "Signature calculations for the authorization header: transferring
+//! payload in multiple chunks".
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use http_body_util::BodyExt;
 use locks::Mutex;
 use server::gate::RequestBody;
 
-/// The longest head of a chunk: 16 digits and a signature of 64 fit ten times.
+/// The maximum length of a chunk's head. It is ten times what 16 digits and a signature of 64 characters
+/// need.
 const HEAD_BYTES_MAX: usize = 1_024;
 
-/// The most that may follow the last chunk; a checksum and a signature take 200 bytes.
+/// The maximum size of the data after the last chunk. A checksum and a signature need 200 bytes.
 const TRAILER_BYTES_MAX: usize = 16 * 1_024;
 
-/// Why a content could not be decoded.
+/// The reason why a content could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("the content ends in the middle of a chunk")]
@@ -32,7 +33,7 @@ pub(super) enum Error {
     Connection(#[from] hyper::Error),
 }
 
-/// What followed the content; complete once the content was read to its end.
+/// The trailers after the content. They are complete after the content was read to its end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trailers(Arc<Mutex<HeaderMap>>);
 
@@ -42,7 +43,7 @@ impl Trailers {
     }
 }
 
-/// The decoded content of `body`, and where its trailers will be.
+/// Returns the decoded content of `body`, and its trailers, which are filled later.
 pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
     let trailers = Trailers::default();
     let stream = try_unfold((body, Decoder::default(), trailers.clone()), |state| async move {
@@ -81,13 +82,13 @@ struct Decoder {
     trailer_bytes: usize,
 }
 
-/// What comes next.
+/// The part that comes next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// A chunk's head: its size in hexadecimal digits, an extension, a line end.
+    /// The head of a chunk: its size in hexadecimal digits, an extension, and a line end.
     #[default]
     Head,
-    /// This many bytes of a chunk, more than none.
+    /// The remaining bytes of a chunk, at least one.
     Data(usize),
     /// The line end after a chunk.
     DataEnd,
@@ -118,7 +119,7 @@ impl Decoder {
         }
     }
 
-    /// The next whole line without its end.
+    /// Returns the next complete line without its end.
     fn line(&mut self) -> Result<Option<BytesMut>, Error> {
         let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
             let limit =
@@ -155,7 +156,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// One line after the last chunk: `name:value`, or empty.
+    /// Reads one line after the last chunk: `name:value`, or an empty line.
     fn take_trailer(&mut self, line: &[u8]) -> Result<(), Error> {
         self.trailer_bytes += line.len() + 1;
         if self.trailer_bytes > TRAILER_BYTES_MAX {
@@ -174,7 +175,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The content has ended; the last line may lack its end.
+    /// Ends the decoding. The last line may lack its end.
     fn end(&mut self) -> Result<HeaderMap, Error> {
         if self.place != Place::Trailer {
             return Err(Error::Incomplete);

@@ -1,6 +1,6 @@
-//! Between the fields of S3's requests and answers and the words of this store.
+//! Conversions between the fields of S3's requests and responses and the types of this store.
 //!
-//! Nothing here reads or writes a file but the content that an answer streams.
+//! The only file access is reading the content that a response streams.
 
 use std::{collections::BTreeMap, fmt::Write, io::SeekFrom, ops, time::SystemTime};
 
@@ -24,7 +24,7 @@ use super::{
     receive::Announced,
 };
 
-/// The content headers that an object keeps.
+/// The content headers that are stored with an object.
 const KEPT_HEADERS: [&str; 6] = [
     "cache-control",
     "content-disposition",
@@ -34,11 +34,11 @@ const KEPT_HEADERS: [&str; 6] = [
     "expires",
 ];
 
-/// Content leaves the disk in pieces of this size, so a download holds little memory.
+/// The number of bytes that are read from disk at a time, so that a download needs little memory.
 const READ_BYTES: u64 = 128 * 1_024;
 
-/// Copies the kept headers into the fields that S3's answers have for them. An object that never
-/// had a type has S3's default.
+/// Copies the stored headers into the fields that S3's responses have for them. Without a content type, S3's
+/// default is used.
 macro_rules! set_kept_headers {
     ($output:expr, $headers:expr) => {{
         let headers: &std::collections::BTreeMap<String, String> = $headers;
@@ -84,7 +84,7 @@ impl From<Error> for S3Error {
     }
 }
 
-/// What a reader wants to be true of the object.
+/// The conditions of a read.
 pub(super) struct ReadConditions {
     pub(super) if_match: Option<ETagCondition>,
     pub(super) if_none_match: Option<ETagCondition>,
@@ -93,7 +93,8 @@ pub(super) struct ReadConditions {
 }
 
 impl ReadConditions {
-    /// In the order of RFC 9110, section 13.2.2: an ETag condition leaves its date unread.
+    /// The order is that of RFC 9110, section 13.2.2: if there is an ETag condition, the date condition is
+    /// ignored.
     pub(super) fn check(&self, found: &Found) -> Result<(), Error> {
         let etag = ETag::Strong(found.description.etag.clone());
         let modified = whole_seconds(found.modified);
@@ -117,13 +118,13 @@ impl ReadConditions {
     }
 }
 
-/// HTTP dates know no fractions, so a file's time is compared without its own.
+/// HTTP dates have whole seconds, so the fraction of a file's time is dropped before a comparison.
 fn whole_seconds(time: SystemTime) -> Timestamp {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(since.as_secs())).into()
 }
 
-/// When a write may happen. S3 knows `If-None-Match: *` and `If-Match`, not both.
+/// Returns the condition of a write. S3 allows `If-None-Match: *` or `If-Match`, not both.
 pub(super) fn write_condition(
     if_match: Option<ETagCondition>,
     if_none_match: Option<ETagCondition>,
@@ -170,12 +171,12 @@ pub(super) fn full_object() -> dto::ChecksumType {
     dto::ChecksumType::from_static(dto::ChecksumType::FULL_OBJECT)
 }
 
-/// Sizes fit: no file system here holds a file of 2^63 bytes.
+/// The conversion never fails, because no file has 2^63 bytes.
 pub(super) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// Bucket and key of a copy's source.
+/// Returns bucket and key of a copy's source.
 pub(super) fn copy_source(source: &CopySource) -> S3Result<(String, String)> {
     match source {
         CopySource::Bucket { bucket, key, version_id: None } => {
@@ -188,7 +189,7 @@ pub(super) fn copy_source(source: &CopySource) -> S3Result<(String, String)> {
     }
 }
 
-/// Keys, prefixes or parts in one page.
+/// Returns the maximum number of keys, prefixes or parts in one page.
 pub(super) fn page_limit(wanted: Option<i32>) -> Result<usize, Error> {
     let wanted = wanted.map_or(Ok(listing::PAGE_MAX), usize::try_from);
     wanted
@@ -207,8 +208,8 @@ pub(super) fn object_of(key: &str, found: &Found) -> dto::Object {
     }
 }
 
-/// How the keys of a listing are written: as they are, or, for clients whose XML parser would
-/// trip over control characters, with percent escapes.
+/// The encoding of keys in a listing. They are unchanged, or percent-encoded for clients whose XML parser
+/// does not accept control characters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoding {
     url: bool,
@@ -228,7 +229,7 @@ impl Encoding {
             if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
                 encoded.push(char::from(byte));
             } else {
-                // Writing to a string cannot fail.
+                // Writing to a string never fails.
                 let _written = write!(encoded, "%{byte:02X}");
             }
         }
@@ -248,7 +249,7 @@ impl Encoding {
     }
 }
 
-/// The named bytes of an object, read as the client takes them.
+/// Returns a range of an object's bytes as a stream. The bytes are read when the client needs them.
 pub(super) async fn content_of(found: Found, bytes: ops::Range<u64>) -> S3Result<StreamingBlob> {
     let mut file = tokio::fs::File::from_std(found.file);
     file.seek(SeekFrom::Start(bytes.start)).await.map_err(S3Error::internal_error)?;

@@ -1,10 +1,10 @@
-//! What S3 keeps beside an object's content, in one small JSON file per key.
+//! The data that S3 stores with an object's content, in one small JSON file for each key.
 //!
-//! The file lies at `<root>/.objects/<bucket>/<2 digits>/<32 digits>.json`, named by the MD5 of the
-//! key. It lists up to two descriptions, each with the identity (size, time, file number) of the
-//! object file that it belongs to. A write puts the new one beside the old one before it renames
-//! the object, so at every moment, also after a crash, the object that is there has its own.
-//! An object without a description (put there by hand) gets one computed.
+//! The file is `<root>/.objects/<bucket>/<2 digits>/<32 digits>.json`; the digits are the MD5 of the key. It
+//! has up to two descriptions, each with the identity (size, time, inode) of its object file. A write adds
+//! the new description beside the old one, and then renames the object. At every moment, even after a crash,
+//! the existing object therefore has its description. For an object without a description (put there by hand)
+//! it is computed.
 
 use std::{
     collections::BTreeMap,
@@ -19,22 +19,22 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::{Checksums, Claims, Hasher, hex};
 
-/// The version of the file's shape.
+/// The version of the file's format.
 const VERSION: u8 = 1;
 
-/// What S3 keeps beside an object's content.
+/// The data that S3 stores with an object's content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Description {
     /// 32 hexadecimal digits.
     pub(super) etag: String,
     pub(super) checksums: Checksums,
-    /// `content-type` and its like, by lower-case name.
+    /// `content-type` and similar headers, by lower-case name.
     pub(super) headers: BTreeMap<String, String>,
-    /// The user's own `x-amz-meta-` headers, without that prefix.
+    /// The user's own `x-amz-meta-` headers, without this prefix.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
-/// Tells one written file from the next at the same path.
+/// The identity of an object file. It distinguishes files that were written to the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     size: u64,
@@ -72,14 +72,14 @@ struct Sidecar {
     entries: Vec<(Identity, Description)>,
 }
 
-/// Where the description of `key` lies below `folder`, the bucket's folder of descriptions.
+/// Returns the path of the description of `key` below `folder`, the bucket's folder of descriptions.
 pub(super) fn path_in(folder: &Path, key: &str) -> PathBuf {
     let name = hex(&Md5::checksum(key.as_bytes()));
     let (first, _) = name.split_at(2);
     folder.join(first).join(format!("{name}.json"))
 }
 
-/// The description that belongs to the object file with this identity, if one was written.
+/// Returns the description of the object file with this identity; `None` if there is none.
 pub(super) fn read(path: &Path, key: &str, identity: &Identity) -> Option<Description> {
     let sidecar: Sidecar = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     if sidecar.version != VERSION || sidecar.key != key {
@@ -89,7 +89,8 @@ pub(super) fn read(path: &Path, key: &str, identity: &Identity) -> Option<Descri
     found.map(|(_, description)| description)
 }
 
-/// Writes the descriptions of an object's next file and of its present one, through `temporary`.
+/// Writes the descriptions of an object's next file and of its current file. `temporary` is the path that is
+/// written first.
 pub(super) fn write(
     path: &Path,
     temporary: &Path,
@@ -105,7 +106,7 @@ pub(super) fn write(
     fs::rename(temporary, path)
 }
 
-/// The description of a file that has none: its ETag, nothing else.
+/// Computes the description of a file that has none. It contains only the ETag.
 pub(super) fn compute(file: &mut File) -> io::Result<Description> {
     let mut hasher = Hasher::new(&Claims::default());
     let mut buffer = vec![0; 256 * 1_024];

@@ -1,6 +1,6 @@
-//! The S3 endpoint's HTTP side: takes signatures and the `aws-chunked` coding off each request.
+//! The HTTP side of the S3 endpoint. It removes the signature and the `aws-chunked` coding from each request.
 //!
-//! What an operation does is in `operations`; how objects lie on disk is in `files`.
+//! `operations` has the operations, and `files` the format on disk.
 
 use std::{
     net::SocketAddr,
@@ -24,14 +24,14 @@ use server::gate::{
 
 use super::{ObjectStore, chunked, operations::Operations};
 
-/// How long a client may take to send a request's head, a kept-alive pause included. Longer than
-/// the pause after which SDK clients close a connection themselves would only keep dead ones.
+/// The time that a client has to send a request's head, including the idle time before it. SDK clients close
+/// idle connections earlier, so a longer time would only keep dead connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long running requests may take to end at shutdown.
+/// The time that running requests have to end at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// What a presigned URL carries for its signature, of versions 4 and 2, in lower case.
+/// The query parameters of a presigned URL for its signature, of versions 4 and 2, in lower case.
 const SIGNATURE_PARAMETERS: [&str; 10] = [
     "x-amz-algorithm",
     "x-amz-credential",
@@ -45,15 +45,15 @@ const SIGNATURE_PARAMETERS: [&str; 10] = [
     "expires",
 ];
 
-/// A running S3 endpoint. Dropping it cuts its connections; `shutdown` lets requests end.
+/// A running S3 endpoint. Dropping it closes its connections; `shutdown` lets requests end first.
 #[derive(Debug)]
 pub struct Endpoint {
     listener: Listener,
 }
 
 impl Endpoint {
-    /// Serves `store` to the hosts and pages that are `allowed` beside this machine's own. Clients learn
-    /// that `region` is the region of the buckets.
+    /// Serves `store`. Accepts this machine's own host names, and the hosts and pages in `allowed`. `region`
+    /// is the Region of the buckets for clients.
     pub fn start(
         store: ObjectStore,
         bound: BoundListener,
@@ -68,26 +68,26 @@ impl Endpoint {
         Self { listener: Listener::serve(bound, settings, service) }
     }
 
-    /// Where it listens, with the real port.
+    /// Returns the address, with the real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The value for `AWS_ENDPOINT_URL_S3`; clients must use path-style requests.
+    /// Returns the value for `AWS_ENDPOINT_URL_S3`. Clients must use path-style requests.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Accepts no more requests and waits up to five seconds for those that run.
+    /// Stops accepting requests, and waits at most five seconds for running ones.
     pub async fn shutdown(self) {
-        // What is cut off has had its time.
+        // It does not matter whether requests were cut off, because they had their time.
         let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
     }
 }
 
-/// The store checks bucket names itself, and says what to write.
+/// Accepts all bucket names here. The store checks them itself, with better error messages.
 struct CheckedLater;
 
 impl NameValidation for CheckedLater {
@@ -96,7 +96,7 @@ impl NameValidation for CheckedLater {
     }
 }
 
-/// The operations, for requests with any signature.
+/// The service that accepts requests with any signature.
 struct Signed {
     s3: S3Service,
     /// The number of the next request.
@@ -125,7 +125,7 @@ impl Service for Signed {
     }
 }
 
-/// The request without signature and without content coding.
+/// Returns the request without its signature and content coding.
 fn plain(request: Request<RequestBody>) -> Request<Body> {
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(header::AUTHORIZATION);
@@ -153,14 +153,14 @@ fn plain(request: Request<RequestBody>) -> Request<Body> {
     Request::from_parts(parts, body)
 }
 
-/// What is left of a content coding that names `aws-chunked`.
+/// Returns the rest of a content coding without `aws-chunked`; `None` if there is none.
 fn without_chunked(coding: &HeaderValue) -> Option<HeaderValue> {
     let codings = coding.to_str().ok()?.split(',').map(str::trim);
     let left: Vec<&str> = codings.filter(|coding| *coding != "aws-chunked").collect();
     if left.is_empty() { None } else { HeaderValue::from_str(&left.join(", ")).ok() }
 }
 
-/// The URI of a presigned request without its signature; `None` if it is not presigned.
+/// Returns the URI of a presigned request without its signature; `None` if it is not presigned.
 fn without_signature(uri: &Uri) -> Option<Uri> {
     let name =
         |parameter: &str| parameter.split('=').next().unwrap_or_default().to_ascii_lowercase();

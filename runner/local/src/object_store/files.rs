@@ -1,6 +1,6 @@
 //! Buckets and objects on disk: atomic, durable, conditional writes of plain files.
 //!
-//! Everything here blocks; the endpoint calls it from blocking tasks. It does not know HTTP.
+//! All functions block; the endpoint calls them from blocking tasks. HTTP is in `endpoint`.
 
 use std::{
     fs::{self, File, Metadata},
@@ -21,13 +21,14 @@ use super::{
 };
 use locks::Mutex;
 
-/// Locks for keys: two keys may share one, which only makes one of them wait for a rename.
+/// The number of locks for keys. If two keys share a lock, one of them only waits for a rename.
 const LOCKS: usize = 64;
 
-/// How often a write makes its folders again after a delete at the same moment took them away.
+/// The maximum number of times that a write creates its folders again because a concurrent delete removed
+/// them.
 const PLACE_ATTEMPTS: usize = 16;
 
-/// The folder of an object store: its buckets, and beside them what S3 keeps about objects.
+/// The folder of an object store. It contains the buckets, and the data that S3 stores with objects.
 #[derive(Debug, Clone)]
 pub struct ObjectStore {
     shared: Arc<Shared>,
@@ -40,20 +41,20 @@ struct Shared {
     temporaries: AtomicU64,
 }
 
-/// When a write or a delete may happen.
+/// The condition of a write or a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
     /// Always.
     None,
-    /// `If-None-Match: *`: there is no object yet.
+    /// `If-None-Match: *`: there must be no object.
     Absent,
-    /// `If-Match: *`: there is an object.
+    /// `If-Match: *`: there must be an object.
     Present,
-    /// `If-Match: <etag>`: the object has this ETag.
+    /// `If-Match: <etag>`: the object must have this ETag.
     Etag(String),
 }
 
-/// An object that was found; its content stays readable, also when it is replaced meanwhile.
+/// An existing object. Its content stays readable, even if the object is replaced meanwhile.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) file: File,
@@ -62,7 +63,7 @@ pub(super) struct Found {
     pub(super) modified: SystemTime,
 }
 
-/// A file outside of every bucket, removed when dropped unless it became an object.
+/// A file outside all buckets. It is removed when dropped, unless it became an object.
 #[derive(Debug)]
 pub(super) struct Temporary {
     path: PathBuf,
@@ -74,7 +75,7 @@ impl Temporary {
         &self.path
     }
 
-    /// Fills it with what `source` has left, durably.
+    /// Fills the file with the rest of `source`, durably.
     pub(super) fn copy_from(&self, source: &mut File) -> Result<(), Error> {
         let mut file = File::create_new(&self.path).map_err(Error::disk("create", &self.path))?;
         io::copy(source, &mut file).map_err(Error::disk("write", &self.path))?;
@@ -85,19 +86,19 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.placed {
-            // A file that is left over is removed when the store is next opened.
+            // If this fails, the file is removed when the store is opened the next time.
             let _removed = fs::remove_file(&self.path);
         }
     }
 }
 
 impl ObjectStore {
-    /// Opens the store in the folder `root`, making it if needed, and removes what interrupted
-    /// writes left. One process at a time may have a root open.
+    /// Opens the store in the folder `root`, which is created if missing, and removes the remains of
+    /// interrupted writes. Only one process at a time may open a root.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let temporary = root.join(".tmp");
         match fs::remove_dir_all(&temporary) {
@@ -117,17 +118,17 @@ impl ObjectStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The folder of all buckets.
+    /// Returns the folder of all buckets.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.shared.root
     }
 
-    /// Makes a bucket; answers false if it was there already.
+    /// Creates a bucket. Returns false if it already exists.
     ///
     /// # Errors
     ///
-    /// `InvalidBucketName`, or when the disk refuses.
+    /// `InvalidBucketName`, or an error of the disk.
     pub fn create_bucket(&self, bucket: &str) -> Result<bool, Error> {
         let folder = self.folder_of(bucket)?;
         match fs::create_dir(&folder) {
@@ -141,7 +142,7 @@ impl ObjectStore {
         Ok(true)
     }
 
-    /// The folder of an existing bucket.
+    /// Returns the folder of an existing bucket.
     ///
     /// # Errors
     ///
@@ -152,14 +153,14 @@ impl ObjectStore {
     }
 
     fn folder_of(&self, bucket: &str) -> Result<PathBuf, Error> {
-        // A valid name is one plain file name that does not begin with a dot.
+        // A valid name is a plain file name that does not begin with a dot.
         if !s3s::path::check_bucket_name(bucket) {
             return Err(Error::InvalidBucketName { bucket: bucket.to_owned() });
         }
         Ok(self.root().join(bucket))
     }
 
-    /// All buckets by name, and when each was made.
+    /// Returns all buckets by name, each with its creation time.
     pub(super) fn buckets(&self) -> Result<Vec<(String, SystemTime)>, Error> {
         let mut buckets = Vec::new();
         let entries = fs::read_dir(self.root()).map_err(Error::disk("list", self.root()))?;
@@ -178,7 +179,7 @@ impl ObjectStore {
         Ok(buckets)
     }
 
-    /// Removes a bucket that holds no object.
+    /// Removes an empty bucket.
     pub(super) fn delete_bucket(&self, bucket: &str) -> Result<(), Error> {
         let folder = self.bucket_folder(bucket)?;
         remove_empty_folders(&folder);
@@ -190,12 +191,12 @@ impl ObjectStore {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Error::disk("remove", folder)(error)),
         }
-        // Descriptions without objects do no harm; the next bucket of the name overwrites them.
+        // If descriptions remain, a later bucket of the same name overwrites them.
         let _removed = fs::remove_dir_all(self.root().join(".objects").join(bucket));
         sync_folder(self.root())
     }
 
-    /// A name for a new file outside of every bucket.
+    /// Returns a name for a new file outside all buckets.
     pub(super) fn temporary(&self) -> Temporary {
         let number = self.shared.temporaries.fetch_add(1, Ordering::Relaxed);
         let path = self.root().join(".tmp").join(number.to_string());
@@ -237,7 +238,7 @@ impl ObjectStore {
         sync_folders(&folder, &relative)
     }
 
-    /// Takes back what `place` made for an object that is refused: its description and its folders.
+    /// Removes the description and the folders that `place` created for a refused object.
     fn withdraw(
         &self,
         key: &str,
@@ -249,21 +250,21 @@ impl ObjectStore {
         let withdrawn = match known {
             Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
             None => fs::remove_file(sidecar).map(|()| {
-                // It holds descriptions of other objects, or it is empty.
+                // Fails if the folder has descriptions of other objects, which must stay.
                 let _kept = sidecar.parent().map(fs::remove_dir);
             }),
         };
         if let Err(error) = withdrawn {
-            // A description without its object does no harm: nothing has its identity.
+            // A description without its object does not matter, because no file has its identity.
             tracing::debug!(%error, key, "a description was not withdrawn");
         }
         for parent in relative.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
-            // One that holds something, or was not made, stays.
+            // Fails if the folder is not empty or was not created, which does not matter.
             let _kept = fs::remove_dir(folder.join(parent));
         }
     }
 
-    /// The object `key` as it is now.
+    /// Returns the current object `key`.
     pub(super) fn find(&self, bucket: &str, key: &str) -> Result<Found, Error> {
         let path = self.bucket_folder(bucket)?.join(key::path_of(key)?);
         let no_such_key = || Error::NoSuchKey { key: key.to_owned() };
@@ -284,7 +285,7 @@ impl ObjectStore {
         Ok(Found { file, description, size: metadata.len(), modified })
     }
 
-    /// Removes the object `key`; one that is not there is removed already.
+    /// Removes the object `key`. Succeeds if there is no such object.
     pub(super) fn delete(
         &self,
         bucket: &str,
@@ -311,7 +312,7 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Keeps a computed description, unless the object was replaced meanwhile.
+    /// Stores a computed description, unless the object was replaced meanwhile.
     fn keep(
         &self,
         bucket: &str,
@@ -327,7 +328,7 @@ impl ObjectStore {
             let sidecar = self.sidecar_of(bucket, key);
             let entries = vec![(identity, computed)];
             if let Err(error) = description::write(&sidecar, &temporary.path, key, entries) {
-                // It is computed again next time.
+                // If this fails, it is computed again next time.
                 tracing::debug!(%error, key, "description not kept");
             }
         }
@@ -348,7 +349,7 @@ impl ObjectStore {
             (Condition::Absent, Some(_)) => {
                 Err(Error::PreconditionFailed { condition: "If-None-Match" })
             }
-            // S3 answers 404, not 412, when there is nothing that could match.
+            // If there is no object, S3 returns 404 and not 412.
             (Condition::Present | Condition::Etag(_), None) => {
                 Err(Error::NoSuchKey { key: key.to_owned() })
             }
@@ -379,16 +380,16 @@ impl ObjectStore {
     }
 }
 
-/// Never used while there are `LOCKS` locks; it only saves `lock` from having to fail.
+/// Never used, because there are always `LOCKS` locks. With it, `lock` needs no error.
 static FALLBACK: Mutex<()> = Mutex::new(());
 
 pub(super) fn no_such_bucket(bucket: &str) -> Error {
     Error::NoSuchBucket { bucket: bucket.to_owned() }
 }
 
-/// Opens the file of an object; `None` if there is no plain file of that name.
+/// Opens the file of an object; `None` if there is no regular file with this name.
 fn open_object(key: &str, path: &Path) -> Result<Option<(File, Metadata)>, Error> {
-    // A link or a pipe that someone made is no object, and opening a pipe would wait.
+    // A link or a pipe is no object, and opening a pipe would block.
     let opened = fs::symlink_metadata(path).and_then(|metadata| {
         if !metadata.is_file() {
             return Ok(None);
@@ -407,7 +408,7 @@ fn open_object(key: &str, path: &Path) -> Result<Option<(File, Metadata)>, Error
     }
 }
 
-/// Renames `from` to the object's path, making its folders.
+/// Renames `from` to the object's path, and creates the folders of the path.
 fn rename_into(
     bucket: &str,
     key: &str,
@@ -421,7 +422,7 @@ fn rename_into(
         match fs::rename(from, &path) {
             Ok(()) => return Ok(()),
             Err(error) => match error.kind() {
-                // A delete took an empty folder away between the two calls.
+                // A concurrent delete removed an empty folder between the two calls, so tries again.
                 ErrorKind::NotFound => {}
                 ErrorKind::IsADirectory
                 | ErrorKind::DirectoryNotEmpty
@@ -443,14 +444,14 @@ fn rename_into(
     Err(Error::disk("write", path)(io::Error::other("its folder was removed again and again")))
 }
 
-/// Makes the folders of an object one by one, so that a deleted bucket is not made again.
+/// Creates the folders of an object one by one, so that a deleted bucket is not created again.
 fn create_folders(bucket: &str, key: &str, folder: &Path, relative: &Path) -> Result<(), Error> {
     let parents = relative.parent().unwrap_or(Path::new(""));
     let mut path = folder.to_owned();
     for name in parents {
         path.push(name);
         let Err(error) = fs::create_dir(&path) else { continue };
-        // What is there is asked once: a delete may take it away, and another write make it again.
+        // The state is read only once, because concurrent deletes and writes may change it.
         let is_folder = match error.kind() {
             ErrorKind::AlreadyExists => fs::metadata(&path).map(|found| found.is_dir()),
             _ => Ok(false),
@@ -468,7 +469,7 @@ fn create_folders(bucket: &str, key: &str, folder: &Path, relative: &Path) -> Re
                 return Err(Error::InvalidKey { key: key.to_owned(), reason });
             }
             (ErrorKind::NotFound, _) if !folder.is_dir() => return Err(no_such_bucket(bucket)),
-            // A delete took the parent away; the caller tries again.
+            // A concurrent delete removed the parent; the caller tries again.
             (ErrorKind::NotFound, _) => return Ok(()),
             (ErrorKind::InvalidFilename, _) => {
                 return Err(Error::KeyTooLong { key: key.to_owned() });
@@ -479,7 +480,7 @@ fn create_folders(bucket: &str, key: &str, folder: &Path, relative: &Path) -> Re
     if folder.is_dir() { Ok(()) } else { Err(no_such_bucket(bucket)) }
 }
 
-/// Removes the empty folders below `folder`; whatever holds a file stays.
+/// Removes the empty folders below `folder`. Folders with files stay.
 fn remove_empty_folders(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -490,12 +491,12 @@ fn remove_empty_folders(folder: &Path) {
     }
 }
 
-/// Makes the names in an object's folders durable, up to the bucket's own.
+/// Makes the names in an object's folders durable, up to the bucket's folder.
 fn sync_folders(folder: &Path, relative: &Path) -> Result<(), Error> {
     relative.ancestors().skip(1).try_for_each(|parent| sync_present_folder(&folder.join(parent)))
 }
 
-/// Syncs a folder unless a delete at the same moment emptied and removed it.
+/// Syncs a folder, unless a concurrent delete has removed it.
 fn sync_present_folder(folder: &Path) -> Result<(), Error> {
     match sync_folder(folder) {
         Err(error) if folder.is_dir() => Err(error),
@@ -508,7 +509,7 @@ fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::disk("sync", folder))
 }
 
-/// Elsewhere a folder cannot be opened as a file; the file system orders its own names.
+/// On other systems a folder cannot be opened as a file, and the file system keeps names durable itself.
 #[cfg(not(unix))]
 fn sync_folder(_folder: &Path) -> Result<(), Error> {
     Ok(())

@@ -1,9 +1,10 @@
-//! Between an object's key and its file's relative path: reversible, and never outside the bucket.
+//! Conversions between an object's key and the relative path of its file. They are reversible, and never lead
+//! outside the bucket.
 //!
-//! Pure. A part of a key (what stands between slashes) is a file name as it is, if it can be one.
-//! Otherwise the name is `%~` and the part with every byte but `A-Z a-z 0-9 - _ =` as `%XX`. Such
-//! parts are: the empty one (`a//b`, `/a`, and the end of `folder/`), `.` and `..`, those with
-//! a control character or a backslash, and those that begin with `%~` themselves.
+//! Pure. Each part of a key (the text between slashes) is used as a file name, if possible. Otherwise the
+//! name is `%~` followed by the part, with every byte except `A-Z a-z 0-9 - _ =` as `%XX`. This applies to
+//! the empty part (`a//b`, `/a`, and the end of `folder/`), to `.` and `..`, to parts with a control
+//! character or a backslash, and to parts that begin with `%~`.
 
 use std::path::PathBuf;
 
@@ -11,13 +12,13 @@ use super::Error;
 
 const ESCAPE: &str = "%~";
 
-/// The longest key in bytes. Source: Amazon S3 user guide, "Naming Amazon S3 objects".
+/// The maximum length of a key in bytes. Source: Amazon S3 user guide, "Naming Amazon S3 objects".
 const KEY_BYTES_MAX: usize = 1_024;
 
-/// The longest file name in bytes on the file systems in use (ext4, XFS, APFS, NTFS).
+/// The maximum length of a file name in bytes on common file systems (ext4, XFS, APFS, NTFS).
 const NAME_BYTES_MAX: usize = 255;
 
-/// The relative path of a key's file: at least one plain file name, nothing else.
+/// Returns the relative path of a key's file. It consists of plain file names, at least one.
 pub(super) fn path_of(key: &str) -> Result<PathBuf, Error> {
     if key.is_empty() {
         let reason = "it is empty; write at least one character".to_owned();
@@ -37,7 +38,7 @@ pub(super) fn path_of(key: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// The file name of one part of a key.
+/// Returns the file name of one part of a key.
 pub(super) fn name_of(part: &str) -> String {
     if is_plain(part) {
         return part.to_owned();
@@ -54,8 +55,8 @@ pub(super) fn name_of(part: &str) -> String {
     name
 }
 
-/// The part of a key that a file name stands for; `None` for a name that no part has (a file that
-/// someone else put there).
+/// Returns the part of a key for a file name. Returns `None` for a name that no part has, such as that of a
+/// file that was put there by hand.
 pub(super) fn part_of(name: &str) -> Option<String> {
     let Some(escaped) = name.strip_prefix(ESCAPE) else {
         return is_plain(name).then(|| name.to_owned());
@@ -71,8 +72,8 @@ pub(super) fn part_of(name: &str) -> Option<String> {
         }
     }
     let part = String::from_utf8(bytes).ok()?;
-    // Only the one way in which `name_of` writes a part counts, so no two files are one key; a part
-    // has no slash in it.
+    // Only the form that `name_of` writes is accepted, so two files never have the same key. A part contains
+    // no slash.
     (name_of(&part) == name && !part.contains('/')).then_some(part)
 }
 

@@ -1,7 +1,6 @@
 //! The keys of a bucket in order, page by page, with common prefixes.
 //!
-//! It reads folders only: which objects there are, not what is in them. Keys are ordered by their
-//! UTF-8 bytes, as S3 orders them.
+//! It reads only folders, not the contents of objects. Keys are ordered by their UTF-8 bytes, as in S3.
 
 use std::{
     fs,
@@ -14,10 +13,10 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{Error, key};
 
-/// The most keys in one page. Source: Amazon S3 API reference, ListObjectsV2.
+/// The maximum number of keys in one page. Source: Amazon S3 API reference, ListObjectsV2.
 pub(super) const PAGE_MAX: usize = 1_000;
 
-/// How far a listing has got: everything up to here was given.
+/// The position of a listing: everything up to here was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// All keys up to and including this one.
@@ -26,15 +25,15 @@ pub(super) enum Place {
     Prefix(String),
 }
 
-/// What to list.
+/// The parameters of a listing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query {
-    /// Only keys that begin with this.
+    /// Only keys that begin with this prefix are listed.
     pub(super) prefix: String,
-    /// Keys that are equal up to here, after the prefix, are given as one common prefix.
+    /// Keys that are equal up to the first delimiter after the prefix are listed as one common prefix.
     pub(super) delimiter: Option<String>,
     pub(super) after: Option<Place>,
-    /// Keys and common prefixes together, at most `PAGE_MAX`.
+    /// The maximum number of keys and common prefixes together, at most `PAGE_MAX`.
     pub(super) limit: usize,
 }
 
@@ -43,12 +42,12 @@ pub(super) struct Query {
 pub(super) struct Page {
     pub(super) keys: Vec<String>,
     pub(super) prefixes: Vec<String>,
-    /// Where the next page begins; `None` for the last page.
+    /// The position where the next page begins; `None` for the last page.
     pub(super) next: Option<Place>,
 }
 
 impl Place {
-    /// The place as a token that a client hands back unread.
+    /// Returns the position as an opaque token for clients.
     pub(super) fn to_token(&self) -> String {
         URL_SAFE_NO_PAD.encode(match self {
             Self::Key(key) => format!("k{key}"),
@@ -71,7 +70,7 @@ impl Place {
         })
     }
 
-    /// Whether everything below the folder with this prefix was given.
+    /// Returns whether everything below the folder with this prefix was listed.
     fn covers_folder(&self, folder: &str) -> bool {
         match self {
             Self::Key(key) => key.as_str() > folder && !key.starts_with(folder),
@@ -90,7 +89,7 @@ impl Place {
     }
 }
 
-/// One page of the keys in the bucket's `folder`.
+/// Returns one page of the keys in the bucket's `folder`.
 pub(super) fn list(folder: &Path, query: &Query) -> Result<Page, Error> {
     let mut page = Page::default();
     let limit = query.limit.min(PAGE_MAX);
@@ -133,7 +132,7 @@ struct Walk {
 }
 
 struct Level {
-    /// What the keys below begin with: empty or ending with a slash.
+    /// The common prefix of all keys below: empty, or ending with a slash.
     prefix: String,
     path: PathBuf,
     entries: vec::IntoIter<(String, PathBuf)>,
@@ -142,7 +141,7 @@ struct Level {
 impl Walk {
     fn start(folder: &Path, prefix: &str) -> Result<Self, Error> {
         let mut walk = Self { prefix: prefix.to_owned(), levels: Vec::new() };
-        // The folders that the prefix names in full need not be searched for.
+        // The folders that the prefix names completely can be opened without a search.
         let (mut path, mut start) = (folder.to_owned(), "");
         if let Some((parents, _)) = prefix.rsplit_once('/') {
             path.extend(parents.split('/').map(key::name_of));
@@ -152,7 +151,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The next key with the prefix that `after` does not cover.
+    /// Returns the next key with the prefix that is after `after`.
     fn next(&mut self, after: Option<&Place>) -> Result<Option<String>, Error> {
         while let Some(level) = self.levels.last_mut() {
             let Some((name, file)) = level.entries.next() else {
@@ -161,7 +160,7 @@ impl Walk {
             };
             let key = format!("{}{name}", level.prefix);
             let path = level.path.join(file);
-            // Only a folder's name ends with a slash here.
+            // Names of folders have a slash at the end here.
             let folder = name.ends_with('/');
             let wanted = key.starts_with(&self.prefix) || (folder && self.prefix.starts_with(&key));
             let covered = after.is_some_and(|after| {
@@ -179,7 +178,7 @@ impl Walk {
     fn enter(&mut self, path: PathBuf, prefix: String) -> Result<(), Error> {
         let entries = match fs::read_dir(&path) {
             Ok(entries) => entries,
-            // A delete may have emptied and removed it meanwhile; a prefix may name no folder.
+            // A concurrent delete may have removed the folder, or the prefix may name no folder.
             Err(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => {
                     return Ok(());
@@ -194,7 +193,7 @@ impl Walk {
             let file = PathBuf::from(entry.file_name());
             let Some(part) = file.to_str().and_then(key::part_of) else { continue };
             if kind.is_dir() {
-                // With its slash a folder stands where its keys stand among its siblings.
+                // A folder is sorted with its slash, because its keys have one.
                 named.push((format!("{part}/"), file));
             } else if kind.is_file() {
                 named.push((part, file));
@@ -214,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// The same answer from a sorted set of keys, as S3 documents it.
+    /// Returns the expected page for a sorted set of keys, as S3's documentation defines it.
     fn model(keys: &BTreeSet<String>, query: &Query) -> Page {
         let mut page = Page::default();
         for key in keys.iter().filter(|key| key.starts_with(&query.prefix)) {

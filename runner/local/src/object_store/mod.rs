@@ -1,14 +1,14 @@
 //! An S3 endpoint whose objects are plain files: `<root>/<bucket>/<key>`.
 //!
-//! Path-style requests, any credentials: signatures are taken off, not checked, so it must only be
-//! reached from this machine. DuckDB, pyarrow and people read the files as they are.
-//! A write is atomic: the content goes to `<root>/.tmp`, is synced, and renamed into its place while
-//! the key is locked, so a conditional write (`If-None-Match: *`, `If-Match`) decides exactly once.
-//! What S3 keeps beside the content (ETag, content type, user metadata) lies in `<root>/.objects`;
-//! a file that was put into a bucket's folder by hand is an object too, its ETag is computed.
+//! It accepts path-style requests with any credentials. Signatures are removed but not verified, so it must
+//! be reachable only from this machine. DuckDB, pyarrow and people can read the files directly. A write is
+//! atomic: the content goes to `<root>/.tmp`, is synced, and is renamed while the key is locked. Conditional
+//! writes (`If-None-Match: *`, `If-Match`) are therefore also atomic. The data that S3 stores with the
+//! content (ETag, content type, user metadata) is in `<root>/.objects`. A file that was put into a bucket's
+//! folder by hand is an object, too; its ETag is computed.
 //!
-//! It has no versions, no ACLs, no encryption, no tags, no storage classes: the settings of a
-//! request for these are accepted and have no effect. One process owns one root.
+//! It has no versions, ACLs, encryption, tags or storage classes: such settings of a request are accepted and
+//! have no effect. A root belongs to one process.
 
 mod checksum;
 mod chunked;
@@ -29,13 +29,13 @@ use std::{io, path::PathBuf};
 pub use endpoint::Endpoint;
 pub use files::ObjectStore;
 
-/// Why an operation was not done; each becomes one S3 error code.
+/// The reason why an operation failed. Each has its S3 error code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bucket does not exist; nothing was created for it.
+    /// The bucket does not exist. Nothing was created for it.
     #[error("the bucket does not exist: bucket=`{bucket}`; create it first")]
     NoSuchBucket {
-        /// Its name.
+        /// The name of the bucket.
         bucket: String,
     },
     /// The name breaks S3's rules for bucket names.
@@ -46,10 +46,10 @@ pub enum Error {
         /// The name.
         bucket: String,
     },
-    /// The bucket still holds objects.
+    /// The bucket is not empty.
     #[error("the bucket is not empty: bucket=`{bucket}`; delete its objects first")]
     BucketNotEmpty {
-        /// Its name.
+        /// The name of the bucket.
         bucket: String,
     },
     /// There is no such object.
@@ -58,81 +58,81 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// The key cannot be the name of a file here.
+    /// The key cannot be a file name.
     #[error("key=`{key}` cannot be stored as a file: {reason}")]
     InvalidKey {
         /// The key.
         key: String,
-        /// Why, and what to write instead.
+        /// The reason, and what to write instead.
         reason: String,
     },
-    /// The key, or one part of it between slashes, is longer than a file name may be.
+    /// The key, or one part of it between slashes, is too long for a file name.
     #[error("key=`{key}` is too long: at most 1024 bytes, at most 255 between two slashes")]
     KeyTooLong {
         /// The key.
         key: String,
     },
-    /// `If-Match` or `If-None-Match` did not hold; nothing was written.
+    /// `If-Match` or `If-None-Match` did not hold. Nothing was written.
     #[error("at least one of the preconditions did not hold: condition=`{condition}`")]
     PreconditionFailed {
         /// The header that did not hold.
         condition: &'static str,
     },
-    /// `If-None-Match` or `If-Modified-Since` say that the reader has the object already.
+    /// According to `If-None-Match` or `If-Modified-Since`, the reader already has the object.
     #[error("not modified")]
     NotModified,
-    /// A checksum in the request is not that of the content that arrived; nothing was written.
+    /// A checksum in the request differs from that of the content. Nothing was written.
     #[error("the {checksum} that was sent does not match the content that arrived")]
     BadDigest {
-        /// Which checksum.
+        /// The name of the checksum.
         checksum: &'static str,
     },
-    /// The content ended early; nothing was written.
+    /// The content was incomplete. Nothing was written.
     #[error("the content is incomplete: {received} bytes arrived of {expected}")]
     IncompleteBody {
-        /// Bytes announced.
+        /// The number of announced bytes.
         expected: u64,
-        /// Bytes that came.
+        /// The number of received bytes.
         received: u64,
     },
-    /// The content is larger than one request may carry.
+    /// The content is larger than the maximum of one request.
     #[error("the content is larger than {limit} bytes; use a multipart upload")]
     EntityTooLarge {
-        /// The largest content in bytes.
+        /// The maximum size of a content in bytes.
         limit: u64,
     },
     /// The multipart upload does not exist, or was completed or aborted.
     #[error("the upload does not exist: upload=`{upload}`")]
     NoSuchUpload {
-        /// Its identifier.
+        /// The id of the upload.
         upload: String,
     },
-    /// A part named at completion was not uploaded, or with another ETag.
+    /// A part in the completion was not uploaded, or has another ETag.
     #[error("part={part} was not uploaded, or with another ETag")]
     InvalidPart {
-        /// Its number.
+        /// The number of the part.
         part: i32,
     },
-    /// The parts named at completion are not in ascending order.
+    /// The parts in the completion are not in ascending order.
     #[error("the parts must be listed in ascending order")]
     InvalidPartOrder,
-    /// A part before the last is smaller than S3 allows.
+    /// A part other than the last is smaller than S3's minimum.
     #[error("part={part} is smaller than 5 MiB and not the last")]
     PartTooSmall {
-        /// Its number.
+        /// The number of the part.
         part: i32,
     },
     /// An argument is out of its bounds.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The disk did not do what was asked.
+    /// A file operation failed.
     #[error("cannot {action} file=`{path}`: {source}")]
     Disk {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         source: io::Error,
     },
 }

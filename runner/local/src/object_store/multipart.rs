@@ -1,7 +1,7 @@
-//! Multipart uploads: parts lie in `<root>/.uploads/<upload>` until they become one object.
+//! Multipart uploads: parts are in `<root>/.uploads/<upload>` until they become one object.
 //!
-//! The object's ETag is the MD5 of its whole content, not S3's MD5 of MD5s with a part count, so
-//! that it can be computed again from the file. Uploads stay until completed or aborted.
+//! The object's ETag is the MD5 of its whole content, so that it can be computed from the file. S3 uses the
+//! MD5 of the parts' MD5s instead. An upload is kept until it is completed or aborted.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +23,14 @@ use super::{
     key,
 };
 
-/// Part numbers, both inclusive. Source: Amazon S3 user guide, "Amazon S3 multipart upload limits".
+/// The range of part numbers, both inclusive. Source: Amazon S3 user guide, "Amazon S3 multipart upload
+/// limits".
 const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 
-/// The smallest part but the last, in bytes; from the same page.
+/// The minimum size in bytes of a part other than the last, from the same page.
 const PART_BYTES_MIN: u64 = 5 * 1_024 * 1_024;
 
-/// What an upload will become.
+/// The object that an upload will become.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Upload {
     pub(super) bucket: String,
@@ -38,7 +39,7 @@ pub(super) struct Upload {
     pub(super) metadata: BTreeMap<String, String>,
 }
 
-/// A part that was uploaded.
+/// An uploaded part.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) number: i32,
@@ -49,7 +50,7 @@ pub(super) struct Part {
 }
 
 impl ObjectStore {
-    /// Begins an upload and answers its identifier.
+    /// Begins an upload and returns its id.
     pub(super) fn create_upload(&self, upload: &Upload) -> Result<String, Error> {
         self.bucket_folder(&upload.bucket)?;
         key::path_of(&upload.key)?;
@@ -66,13 +67,13 @@ impl ObjectStore {
                 written.map_err(|error| Error::disk("write", &path)(error.into()))
             });
         if written.is_err() {
-            // Best effort: the disk has just refused something.
+            // If this fails, too, nothing else can be done, because the disk has just failed.
             let _removed = fs::remove_dir_all(&folder);
         }
         written.map(|()| identifier)
     }
 
-    /// Keeps a received part; one with the same number is replaced.
+    /// Stores a received part. Replaces a part with the same number.
     pub(super) fn add_part(
         &self,
         identifier: &str,
@@ -96,12 +97,12 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// What was uploaded, by number.
+    /// Returns the uploaded parts by number.
     pub(super) fn parts(&self, identifier: &str) -> Result<Vec<Part>, Error> {
         parts_in(&self.upload(identifier)?.0)
     }
 
-    /// Makes the named parts, in order, one object, if `condition` holds; answers its ETag.
+    /// Joins the named parts, in order, to one object, if `condition` holds. Returns its ETag.
     pub(super) fn complete_upload(
         &self,
         identifier: &str,
@@ -121,7 +122,7 @@ impl ObjectStore {
         Ok(etag)
     }
 
-    /// Forgets an upload and its parts.
+    /// Removes an upload and its parts.
     pub(super) fn abort_upload(&self, identifier: &str) -> Result<(), Error> {
         let (folder, _) = self.upload(identifier)?;
         fs::remove_dir_all(&folder).map_err(Error::disk("remove", folder))
@@ -131,10 +132,10 @@ impl ObjectStore {
         self.root().join(".uploads")
     }
 
-    /// The folder of an upload, and what it will become.
+    /// Returns the folder of an upload, and the object that it will become.
     pub(super) fn upload(&self, identifier: &str) -> Result<(PathBuf, Upload), Error> {
         let no_such_upload = || Error::NoSuchUpload { upload: identifier.to_owned() };
-        // An identifier is a folder's name, so it must be one that was given out.
+        // The id becomes a folder name, so it must have the form of a real id.
         if identifier.len() != 32 || !identifier.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(no_such_upload());
         }
@@ -172,7 +173,7 @@ fn parts_in(folder: &Path) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-/// The parts that a completion names, checked as S3 checks them.
+/// Returns the parts that a completion names, with S3's checks.
 fn chosen(parts: Vec<Part>, wanted: &[(i32, Option<String>)]) -> Result<Vec<Part>, Error> {
     if wanted.is_empty() {
         return Err(Error::InvalidArgument("a completion must name at least one part".to_owned()));

@@ -1,7 +1,7 @@
-//! The S3 operations: one method each, from the request's fields to files and back.
+//! The S3 operations, one method for each: conversions from the request's fields to files and back.
 //!
-//! What is not here answers NotImplemented by name. ACLs, tags, encryption and storage classes of
-//! a write are accepted and have no effect.
+//! All other operations return `NotImplemented` with their name. ACLs, tags, encryption and storage classes
+//! of a write are accepted and have no effect.
 
 use s3s::{
     S3, S3Error, S3Request, S3Response, S3Result,
@@ -24,7 +24,7 @@ use super::{
     receive::receive,
 };
 
-/// The most keys that one DeleteObjects may name. Source: Amazon S3 API reference.
+/// The maximum number of keys of one `DeleteObjects`. Source: Amazon S3 API reference.
 const DELETE_KEYS_MAX: usize = 1_000;
 
 pub(super) struct Operations {
@@ -37,7 +37,7 @@ impl Operations {
         Self { store, region }
     }
 
-    /// Runs what blocks on the disk where it blocks nobody else.
+    /// Runs blocking work on a thread for blocking tasks.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ObjectStore) -> Result<T, Error> + Send + 'static,
@@ -54,7 +54,7 @@ impl Operations {
             for key in &page.keys {
                 match store.find(&bucket, key) {
                     Ok(found) => objects.push(object_of(key, &found)),
-                    // Deleted since its name was read: as if the page had been read later.
+                    // The object was deleted after its name was read, so it is left out.
                     Err(Error::NoSuchKey { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -73,7 +73,7 @@ impl S3 for Operations {
     ) -> S3Result<S3Response<dto::CreateBucketOutput>> {
         let bucket = req.input.bucket;
         let location = Some(format!("/{bucket}"));
-        // Making one's own bucket again succeeds, as it does in us-east-1.
+        // Creating one's own bucket again succeeds, as in us-east-1.
         self.blocking(move |store| store.create_bucket(&bucket)).await?;
         Ok(S3Response::new(dto::CreateBucketOutput { location }))
     }
@@ -92,7 +92,7 @@ impl S3 for Operations {
         req: S3Request<dto::GetBucketLocationInput>,
     ) -> S3Result<S3Response<dto::GetBucketLocationOutput>> {
         self.blocking(move |store| store.bucket_folder(&req.input.bucket)).await?;
-        // us-east-1 is told by telling none.
+        // The location of us-east-1 is an empty value.
         let location = (self.region != "us-east-1").then(|| self.region.clone().into());
         Ok(S3Response::new(dto::GetBucketLocationOutput { location_constraint: location }))
     }
@@ -130,7 +130,7 @@ impl S3 for Operations {
         let dto::PutObjectInput { bucket, key, body, if_match, if_none_match, metadata, .. } =
             req.input;
         let condition = write_condition(if_match, if_none_match)?;
-        // A bucket or key that cannot be is told before the content is taken.
+        // An invalid bucket or key is reported before the content is received.
         self.store.bucket_folder(&bucket)?;
         key::path_of(&key)?;
         let (temporary, content) = receive(&self.store, body, announced).await?;
@@ -302,7 +302,8 @@ impl S3 for Operations {
     ) -> S3Result<S3Response<dto::ListObjectsOutput>> {
         let input = req.input;
         let limit = page_limit(input.max_keys)?;
-        // A marker that a page with a delimiter ended on is a common prefix: all of it was given.
+        // If a page with a delimiter ended on a common prefix, the marker is this prefix, and all its keys
+        // were listed.
         let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
         let after = input.marker.clone().map(|marker| match &delimiter {
             Some(delimiter) if marker.ends_with(delimiter) => Place::Prefix(marker),
@@ -348,7 +349,8 @@ impl S3 for Operations {
             .blocking(move |store| {
                 let mut found = store.find(&source_bucket, &source_key)?;
                 conditions.check(&found).map_err(|error| match error {
-                    // A copy has no reader that could have the object already.
+                    // The result "not modified" makes no sense for a copy, so S3 reports a failed
+                    // precondition.
                     Error::NotModified => {
                         Error::PreconditionFailed { condition: "x-amz-copy-source-if-none-match" }
                     }

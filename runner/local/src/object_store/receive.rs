@@ -1,6 +1,6 @@
-//! Receives the content of a request into a temporary file, and checks that it is what was sent.
+//! Receives the content of a request into a temporary file, and verifies its checksums and length.
 //!
-//! It does not make an object of it.
+//! It does not create the object.
 
 use futures::StreamExt;
 use s3s::{StdError, dto::StreamingBlob};
@@ -13,19 +13,19 @@ use super::{
     files::Temporary,
 };
 
-/// The most that one request may carry. Source: Amazon S3 user guide, "Uploading objects".
+/// The maximum content size of one request. Source: Amazon S3 user guide, "Uploading objects".
 const CONTENT_BYTES_MAX: u64 = 5 * 1_024 * 1_024 * 1_024;
 
-/// What a request says about its content.
+/// The properties of the content that a request announces.
 #[derive(Debug)]
 pub(super) struct Announced {
     pub(super) claims: Claims,
-    /// In bytes; none when the request does not say.
+    /// The length in bytes; `None` if the request does not contain it.
     pub(super) length: Option<u64>,
     pub(super) trailers: Option<Trailers>,
 }
 
-/// Writes a content to disk, durably; an error leaves nothing behind.
+/// Writes a content to disk, durably. After an error, nothing is left.
 pub(super) async fn receive(
     store: &ObjectStore,
     body: Option<StreamingBlob>,

@@ -1,5 +1,5 @@
-//! The endpoint through the AWS SDK for S3 as it comes, and through plain HTTP where the SDK would
-//! not send what is wanted.
+//! Tests of the endpoint through the unchanged AWS SDK for S3, and through plain HTTP for requests that the
+//! SDK would not send.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -84,7 +84,7 @@ fn code<E: ProvideErrorMetadata, R: std::fmt::Debug>(error: SdkError<E, R>) -> S
     error.code().map_or_else(|| format!("{:?}", error.raw_response()), str::to_owned)
 }
 
-/// Every file below a folder, with its content.
+/// Returns every file below a folder with its content.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -119,7 +119,7 @@ async fn what_was_put_is_a_plain_file_and_reads_back() {
     assert_eq!(got.e_tag(), put.e_tag());
     assert_eq!(got.checksum_crc32(), put.checksum_crc32());
     let metadata = got.metadata().unwrap();
-    // S3 answers what is not ASCII in RFC 2047 words, which the SDK leaves to its caller.
+    // S3 returns non-ASCII text as RFC 2047 words, which the SDK does not decode.
     assert_eq!((&*metadata["rows"], &*metadata["who"]), ("17490", "=?UTF-8?B?bmHDr3Zl?="));
     assert_eq!(got.body.collect().await.unwrap().into_bytes(), &b"0123456789"[..]);
 
@@ -169,7 +169,8 @@ async fn a_conditional_write_decides_exactly_once() {
         assert_eq!(outcome.as_ref().unwrap_err(), "PreconditionFailed");
     }
 
-    // A read, a change, a write that holds only if nobody else wrote: 8 writers, 40 changes.
+    // Eight writers each read a number, change it, and write it on condition that no other writer has changed
+    // it, 40 times.
     fixture.put("count", "0").await.unwrap();
     let add = || async {
         for _ in 0..5 {
@@ -305,7 +306,7 @@ async fn a_file_cannot_also_be_a_folder() {
     fixture.put("c/d/e", "").await.unwrap();
     assert_eq!(fixture.put("c/d", "").await.unwrap_err(), "InvalidRequest");
     assert_eq!(fixture.get("a").await.unwrap(), "file");
-    // An empty folder that an interrupted delete left is in nobody's way.
+    // An empty folder that an interrupted delete left is no obstacle.
     fs::create_dir_all(fixture.bucket().join("left/over")).unwrap();
     fixture.put("left", "file").await.unwrap();
     assert_eq!(fixture.keys().await, ["a", "c/d/e", "left"]);
@@ -504,7 +505,7 @@ async fn contents_with_trailers_are_decoded_and_checked() {
     assert!(files(&fixture.folder.path().join("s3/.tmp")).is_empty());
 }
 
-/// Every file with its content, and every folder.
+/// Returns every file with its content, and every folder.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -518,8 +519,8 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// Goal: what is refused leaves nothing behind, no file, no description, no folder. Method: each way in
-/// which a write is refused, and the whole folder before and after it.
+/// Goal: a refused write leaves no file, no description and no folder. Method: the whole folder is compared
+/// before and after each kind of refusal.
 #[tokio::test]
 async fn a_refused_write_leaves_nothing_behind() {
     let fixture = Fixture::start().await;
@@ -560,7 +561,7 @@ async fn a_refused_write_leaves_nothing_behind() {
     };
     part_of(0).send().await.unwrap_err();
     part_of(2).content_md5("AAAAAAAAAAAAAAAAAAAAAA==").send().await.unwrap_err();
-    // The upload stays, so that it can be aborted; as an object it would be in the place of a folder.
+    // The upload is kept, so that it can be aborted. Its object would be in the place of a folder.
     let parts = CompletedMultipartUpload::builder().parts(part).build();
     let complete = client.complete_multipart_upload().bucket(BUCKET).key("folder");
     complete.upload_id(upload).multipart_upload(parts).send().await.unwrap_err();

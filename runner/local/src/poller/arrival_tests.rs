@@ -1,4 +1,4 @@
-//! A store that tells of records has an idle shard read at once.
+//! A store that notifies about new records: an idle shard is read at once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use client::endpoint;
 use mapping::{Pace, Settings, Status};
 use testing::store::TestStore;
 
-/// Counts the records that it is given.
+/// A function that counts its records.
 struct Counter(Mutex<watch::Sender<usize>>);
 
 #[async_trait]
@@ -27,7 +27,7 @@ impl Invoke for Counter {
     }
 }
 
-/// Writes one item, each time in another way.
+/// Writes one item, each time with another operation.
 async fn write_one(client: &Client, table: &str, way: usize) {
     let key = AttributeValue::S(format!("item {way}"));
     match way {
@@ -47,8 +47,8 @@ async fn write_one(client: &Client, table: &str, way: usize) {
     }
 }
 
-/// Goal: nobody waits for the next look of a mapping that rests; neither for the first record nor for
-/// one that comes when others have been read, by a write, a batch or a transaction.
+/// Goal: records are read without waiting for the next poll of an idle mapping, whether a write, a batch or a
+/// transaction writes them. This holds for the first record and for later ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mapping_that_rests_reads_what_has_come() {
     let store = TestStore::with_replicas(3).await;
@@ -58,7 +58,7 @@ async fn a_mapping_that_rests_reads_what_has_come() {
     let arn = described.table.unwrap().latest_stream_arn.unwrap();
     let mut settings = Settings::new("Mapping", "arn:function", &arn);
     assert_eq!(settings.table(), "orders");
-    // Far longer than the test may take.
+    // Longer than the test may take.
     settings.pace = Pace { idle_poll_ms: 3_600_000, ..Pace::of_told_store() };
     let folder = tempfile::tempdir().unwrap();
     let (count, mut counted) = watch::channel(0);
@@ -80,7 +80,7 @@ async fn a_mapping_that_rests_reads_what_has_come() {
     }));
     let limit = Duration::from_secs(90);
     for expected in 1..=3 {
-        // It rests, having found nothing behind what it has read.
+        // The mapping is idle, because it has found nothing after the last record.
         let rests = statuses.wait_for(|status| status.is_drained_after(0));
         drop(tokio::time::timeout(limit, rests).await.unwrap().unwrap());
         write_one(&store.client, "others", expected).await;

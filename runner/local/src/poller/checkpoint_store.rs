@@ -1,7 +1,7 @@
-//! Keeps the checkpoints of mappings in files, one for each mapping and stream label.
+//! Stores the checkpoints of mappings in files, one for each mapping and stream label.
 //!
-//! When a checkpoint moves is not decided here. A file is replaced as a whole: whatever happens,
-//! it holds one complete state, the old or the new.
+//! The mapping decides when a checkpoint advances. A file is replaced as a whole, so it always has one
+//! complete state, the old or the new one.
 //!
 //! `<folder>/<mapping>/<stream label>.json`, one JSON object in UTF-8:
 //!
@@ -34,8 +34,8 @@ use mapping::{
 };
 
 const FORMAT: u32 = 1;
-/// A checkpoint file beyond this is not one: 10,000 shards take about 2 MB, and each open shard of
-/// a mapping with tumbling windows at most the 6 MB that a function can answer.
+/// The maximum size of a checkpoint file; a larger file is something else. 10,000 shards need about 2 MB.
+/// With tumbling windows, each open shard can need 6 MB, the maximum answer of a function.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// The folder with the checkpoints of all mappings.
@@ -44,20 +44,20 @@ pub struct CheckpointStore {
     folder: PathBuf,
 }
 
-/// Checkpoints that cannot be read or written.
+/// The reason why checkpoints cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} the checkpoint file `{}`: {source}; make the folder writable and try again", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file does not hold checkpoints of this mapping on this stream.
+    /// The file has no checkpoints of this mapping on this stream.
     #[error(
         "the checkpoint file `{}` is damaged: {reason}; restore it from a copy, or delete it to \
          let the mapping start again at its StartingPosition, which delivers records once more",
@@ -66,7 +66,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The file was written by a later version.
@@ -95,7 +95,7 @@ struct Body {
     mapping: String,
     stream: String,
     created_ms: i64,
-    /// Where the mapping was told to begin; files of earlier versions do not say it.
+    /// The mapping's `StartingPosition`; missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     starting_position: Option<StartingPosition>,
     shards: BTreeMap<String, Entry>,
@@ -126,25 +126,25 @@ enum Position {
 }
 
 impl CheckpointStore {
-    /// A store in this folder, which need not exist yet.
+    /// Returns the store in this folder. The folder need not exist yet.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// The file of a mapping on the stream of its settings.
+    /// Returns the file of a mapping on the stream in its settings.
     #[must_use]
     pub fn path(&self, settings: &Settings) -> PathBuf {
         let file = format!("{}.json", file_name(settings.stream_label()));
         self.folder.join(file_name(&settings.mapping_id)).join(file)
     }
 
-    /// The checkpoints of a mapping; `None` if it has none yet on this stream. Makes sure that
-    /// they can be written later, and removes what an interrupted write has left.
+    /// Returns the checkpoints of a mapping; `None` if it has none yet on this stream. Ensures that they can
+    /// be written later, and removes the remains of an interrupted write.
     ///
     /// # Errors
-    /// The folder cannot be made, or the file is unreadable, damaged, of another mapping or
-    /// stream, or of a later version.
+    /// The folder cannot be created, or the file is unreadable, damaged, of another mapping or stream, or of
+    /// a later version.
     pub fn load(&self, settings: &Settings) -> Result<Option<Checkpoints>, CheckpointError> {
         let path = self.path(settings);
         let folder = path.parent().unwrap_or(&self.folder);
@@ -166,7 +166,7 @@ impl CheckpointStore {
     /// Replaces the checkpoints of a mapping, durably. Blocks.
     ///
     /// # Errors
-    /// The file system refused; the checkpoints that were there before are still there.
+    /// The file could not be written. The previous checkpoints are still there.
     pub fn save(
         &self,
         settings: &Settings,
@@ -184,7 +184,7 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Chec
     move |source| CheckpointError::Io { action, path, source }
 }
 
-/// A name that every file system takes, different for different texts.
+/// Returns a file name that every file system accepts. Different texts give different names.
 fn file_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -247,7 +247,7 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
             body.mapping, body.stream, settings.mapping_id, settings.stream_arn
         )));
     }
-    // It is a property that cannot be changed: CloudFormation makes another mapping instead.
+    // The property cannot be changed: CloudFormation creates another mapping instead.
     if body.starting_position.is_some_and(|position| position != settings.starting_position) {
         tracing::warn!(
             "mapping {}: its StartingPosition is another one now; on AWS that makes a new mapping, which begins there. Here it goes on from its checkpoint; delete `{}` to have it begin anew",
@@ -280,7 +280,7 @@ fn digest(text: &str) -> String {
     format!("{:032x}", xxh3_128(text.as_bytes()))
 }
 
-/// Writes beside the file and renames over it; both the bytes and the name are synced, so that
+/// Writes a temporary file and renames it over the file. Both the bytes and the name are synced, so that
 /// after a power cut the file is the old or the new one.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -290,7 +290,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = PathBuf::from(name);
     let written = write_and_rename(&beside, path, bytes);
     if written.is_err() {
-        // The write has failed and says so; what it left behind is removed again at the next start.
+        // The failed write returns an error. If this removal fails, too, the next start removes the temporary
+        // file.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -304,9 +305,8 @@ fn write_and_rename(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> 
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Syncs the folder and what holds it, up to the store's own, so that the file's whole path
-/// outlives a power cut. The folder around the store's may be closed to us; then it is not ours
-/// to sync.
+/// Syncs the folder and its parents up to the store's folder, so that the whole path survives a power cut.
+/// The parent of the store's folder may be unreadable, so it is not synced.
 fn sync_folders(folder: &Path, store: &Path) -> io::Result<()> {
     for folder in folder.ancestors().take_while(|folder| folder.starts_with(store)) {
         File::open(folder)?.sync_all()?;

@@ -1,6 +1,6 @@
-//! Where the records go that a mapping gives up.
+//! The destinations of discarded records.
 //!
-//! Nothing here decides what is given up, or tries again.
+//! The mapping decides which records are discarded, and retries.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use bytes::Bytes;
 use super::checkpoint_store::replace;
 use client::sdk_error::error_text;
 
-/// A place that stores failure records.
+/// A destination that stores failure records.
 #[async_trait]
 pub trait FailureDestination: Send + Sync + 'static {
     /// Stores a failure record durably. Storing the same key again must be harmless.
     ///
     /// # Errors
-    /// Why it is not stored; the mapping tries again, and its shard waits.
+    /// The reason why it was not stored. The mapping retries, and its shard waits.
     async fn store(&self, key: &str, body: Bytes) -> Result<(), String>;
 }
 
@@ -29,8 +29,8 @@ impl<D: FailureDestination + ?Sized> FailureDestination for Arc<D> {
     }
 }
 
-/// The destination of a mapping without `DestinationConfig`: never asked, because such a mapping
-/// discards what it gives up.
+/// The destination of a mapping without `DestinationConfig`. It is never used, because such a mapping stores
+/// no failure records.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoDestination;
 
@@ -41,7 +41,7 @@ impl FailureDestination for NoDestination {
     }
 }
 
-/// A queue or topic that exists only on AWS: each message is a file in a folder.
+/// A queue or topic that exists only on AWS. Here, each message is a file in a folder.
 #[derive(Debug, Clone)]
 pub struct FileDestination {
     /// The folder, which need not exist yet.
@@ -51,7 +51,7 @@ pub struct FileDestination {
 #[async_trait]
 impl FailureDestination for FileDestination {
     async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
-        // The last part of a key is a time and an id; it has no character that a path minds.
+        // The last part of a key is a time and an id. All its characters are allowed in a path.
         let name = key.rsplit('/').next().unwrap_or(key);
         let path = self.folder.join(format!("{name}.json"));
         let (folder, shown) = (self.folder.clone(), path.display().to_string());
@@ -67,10 +67,10 @@ impl FailureDestination for FileDestination {
     }
 }
 
-/// A bucket: each failure record is an object.
+/// A bucket. Each failure record is an object.
 #[derive(Debug, Clone)]
 pub struct S3Destination {
-    /// The client, for whatever endpoint.
+    /// The S3 client, with any endpoint.
     pub client: aws_sdk_s3::Client,
     /// The bucket's name.
     pub bucket: String,

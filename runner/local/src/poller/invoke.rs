@@ -1,6 +1,6 @@
-//! What a poller needs of a function: to be invoked with an event.
+//! The interface of a function for a poller.
 //!
-//! How the function runs is not known here.
+//! The implementation decides how the function runs.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use bytes::Bytes;
 
 pub use mapping::InvokeOutcome;
 
-/// Something that can be invoked synchronously with an event.
+/// A function that can be invoked synchronously with an event.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Invokes the function with an event (JSON text of at most 6 MB) and waits for its answer,
-    /// its error or its time-out. Called for several shards at once.
+    /// Invokes the function with an event (JSON text of at most 6 MB) and waits for its answer, its error or
+    /// its time-out. Called concurrently for several shards.
     ///
-    /// A poller has no time-out of its own: the function's belongs here, and is a
+    /// A poller has no time-out, so the implementation must enforce the function's. A time-out is a
     /// [`InvokeOutcome::FunctionError`].
     async fn invoke(&self, payload: Bytes) -> InvokeOutcome;
 }

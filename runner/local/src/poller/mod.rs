@@ -1,7 +1,7 @@
-//! The shell of an event source mapping: drives [`mapping`](mapping) over the real Streams
-//! API and a function, with checkpoints on disk.
+//! The shell of an event source mapping: runs [`mapping`](mapping) with the real Streams API, a function, and
+//! checkpoints on disk.
 //!
-//! What is read, delivered, retried or given up is not decided here.
+//! The mapping decides what is read, delivered, retried or discarded.
 
 mod chaos;
 mod checkpoint_store;

@@ -1,4 +1,4 @@
-//! What a mapping tells whoever watches it. The mapping never waits for them.
+//! The reports of a mapping to its observers. The mapping never waits for observers.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -10,47 +10,46 @@ use tokio::sync::{mpsc, watch};
 
 use mapping::{Command, Event, Now, Record, ShardId, Status};
 
-/// How long a mapping that has ended waits until all that it has to tell is taken.
+/// The maximum time that an ended mapping waits until its reports are received.
 const FINISH_MAX: Duration = Duration::from_secs(1);
 
-/// Who watches a mapping.
+/// The observer of a mapping.
 #[derive(Debug)]
 pub struct Observer {
-    /// The newest status, after each step.
+    /// The current status, after each step.
     pub status: watch::Sender<Status>,
-    /// What happens, in order, but for what has to wait. When the channel is full, records that were
-    /// given up or lost wait for room; anything else is counted and left out.
+    /// The events, in order, except those that must wait. If the channel is full, reports of discarded or
+    /// lost records wait for room. Other events are counted and dropped.
     pub events: Option<mpsc::Sender<Observed>>,
-    /// Sees each page before the mapping does.
+    /// Gets each page before the mapping does.
     pub pages: Option<Arc<dyn PageWatcher>>,
 }
 
-/// Sees the records that a mapping reads. It must be quick: the mapping waits for it.
+/// An observer of the records that a mapping reads. It must be quick, because the mapping waits for it.
 pub trait PageWatcher: std::fmt::Debug + Send + Sync {
-    /// A page of a shard was read.
+    /// Called for each page of a shard.
     fn page(&self, shard: &ShardId, records: &[Record], now: Now);
 }
 
-/// Something that has happened in a mapping: an attempt, the hand-over of a failure record or a
-/// report.
+/// An event of a mapping: an attempt, the delivery of a failure record, or a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// The mapping's UUID.
     pub mapping_id: Arc<str>,
-    /// When.
+    /// The time of the event.
     pub now: Now,
-    /// How many were left out before this one.
+    /// The number of events that were dropped before this one.
     pub missed: u64,
-    /// What the mapping asked for or reported: `Invoke`, `DeliverFailure` or `Report`.
+    /// The command of the mapping: `Invoke`, `DeliverFailure` or `Report`.
     pub command: Command,
 }
 
-/// What is on its way to whoever watches.
+/// The reports that are on their way to an observer.
 pub(super) struct Reports {
     mapping_id: Arc<str>,
     events: Option<mpsc::Sender<Observed>>,
-    /// What must be told and did not fit: each is of records that the mapping held, so there are
-    /// never more of them.
+    /// The reports that did not fit but must not be dropped. Each concerns records that the mapping had in
+    /// memory, so their number is bounded.
     held: VecDeque<Observed>,
     missed: u64,
 }
@@ -60,7 +59,7 @@ impl Reports {
         Self { mapping_id, events, held: VecDeque::new(), missed: 0 }
     }
 
-    /// Tells of a command, if it is of those that are told.
+    /// Reports a command, if it is of a reported kind.
     pub(super) fn take(&mut self, command: &Command, now: Now) {
         let Some(events) = &self.events else { return };
         if !matches!(
@@ -84,7 +83,7 @@ impl Reports {
         }
     }
 
-    /// Tells what waits, as far as there is room.
+    /// Sends waiting reports, as far as there is room.
     pub(super) fn flush(&mut self) {
         let Some(events) = &self.events else { return };
         while let Some(first) = self.held.pop_front() {
@@ -99,16 +98,16 @@ impl Reports {
         }
     }
 
-    /// Returns when there is room for something that waits.
+    /// Returns when there is room for a waiting report.
     pub(super) async fn room(&self) {
         match &self.events {
-            // The room is given back at once, and nobody else takes it.
+            // The reservation only waits for room and is dropped at once. No other sender can take the room.
             Some(events) if !self.held.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
     }
 
-    /// Tells what still waits, unless nobody takes it.
+    /// Sends the waiting reports, unless no observer receives them.
     pub(super) async fn finish(&mut self) {
         let Some(events) = &self.events else { return };
         let held = std::mem::take(&mut self.held);
@@ -125,7 +124,7 @@ impl Reports {
     }
 }
 
-/// Whether records are lost to the function by it, so that somebody has to know.
+/// Returns whether the command means that records are lost for the function. Such a command must be reported.
 fn must_be_told(command: &Command) -> bool {
     matches!(
         command,
@@ -150,7 +149,7 @@ mod tests {
         })
     }
 
-    /// Goal: whatever is given up is told, however many at once; other reports never wait.
+    /// Goal: all discarded records are reported, however many there are at once. Other reports never wait.
     #[tokio::test]
     async fn what_is_given_up_waits_until_it_is_told() {
         let (sender, mut receiver) = mpsc::channel(2);
@@ -185,7 +184,7 @@ mod tests {
         assert_eq!(told, (0..7).map(gave_up).collect::<Vec<_>>());
     }
 
-    /// Goal: nobody who watches is no reason to go round in circles.
+    /// Goal: without an observer, waiting reports do not cause a busy loop.
     #[tokio::test]
     async fn what_nobody_takes_is_dropped() {
         let (sender, receiver) = mpsc::channel(1);

@@ -1,7 +1,7 @@
-//! The loop of one mapping: wait for something to happen, tell the mapping, carry out what it
-//! asks for.
+//! The loop of one mapping: waits for an event, passes it to the mapping, and executes the mapping's
+//! commands.
 //!
-//! All waiting is in [`Run::next_input`], all doing in [`Run::carry_out`].
+//! [`Run::next_input`] waits, and [`Run::carry_out`] executes.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -26,65 +26,64 @@ use mapping::{
     ReadFailure, ReadFrom, Settings, ShardId, Status, event,
 };
 
-/// Pages that are read at once: each may take some 10 MB while it is decoded.
+/// The maximum number of concurrent page reads. Each may need some 10 MB while it is decoded.
 const READS_AT_ONCE: usize = 16;
-/// Invocations that are under way at once, over all shards: each holds an event of up to 6 MB.
+/// The maximum number of concurrent invocations, for all shards. Each holds an event of up to 6 MB.
 const INVOCATIONS_AT_ONCE: usize = 64;
-/// How long a stopped mapping waits for what is under way. What has not ended by then is
-/// delivered again by the next run.
+/// The maximum time that a stopped mapping waits for work in progress. The next run delivers the rest again.
 const STOP_MS: u64 = 10_000;
 
-/// How long a save that failed waits for its next attempt.
+/// The pause before a failed save is tried again.
 const SAVE_RETRY_MS: u64 = 1_000;
-/// After so long without a save a mapping ends: whatever it delivers would come once more.
+/// The maximum time without a successful save. After it, the mapping ends, because the next run would deliver
+/// everything again.
 const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 
-/// Everything that one mapping runs with.
+/// Everything that a mapping needs to run.
 pub struct Poller<I, D, C> {
     /// The mapping's settings.
     pub settings: Settings,
-    /// A client of the Streams API, for whatever endpoint.
+    /// The client of the Streams API, with any endpoint.
     pub streams: Client,
     /// The function.
     pub invoker: I,
-    /// Where checkpoints are kept.
+    /// The store of its checkpoints.
     pub checkpoints: CheckpointStore,
-    /// Where failure records go; asked only if the settings say that there is a destination.
+    /// The destination of failure records. It is used only if the settings have a destination.
     pub failures: D,
-    /// The store's time, in milliseconds since 1970. It may stand still or leap.
+    /// The store's time, in milliseconds since 1970. It may be frozen or jump.
     pub clock: C,
-    /// Who watches.
+    /// The observer.
     pub observer: Observer,
-    /// Faults that are made on purpose.
+    /// The deliberate faults, for tests.
     pub chaos: Option<Arc<MappingChaos>>,
-    /// Tells when records have come; `None` if nobody does.
+    /// Notifies about new records; `None` if the store has no notifications.
     pub arrivals: Option<Arrivals>,
-    /// Shards whose gap is accepted; may be closed.
+    /// The shards whose gap the operator accepts. The channel may be closed.
     pub accepted_gaps: mpsc::Receiver<ShardId>,
-    /// Becomes true, or is dropped, when the mapping shall stop.
+    /// Becomes true, or is dropped, when the mapping must stop.
     pub shutdown: watch::Receiver<bool>,
 }
 
-/// Why a mapping ended well.
+/// The reason why a mapping ended normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
-    /// It was told to stop. Its checkpoints are on disk.
+    /// It was stopped. Its checkpoints are on disk.
     Stopped,
-    /// The stream was disabled, and every record of it is done. Its checkpoints are on disk.
+    /// The stream was disabled, and all its records were delivered. The checkpoints are on disk.
     StreamEnded,
 }
 
-/// Why a mapping could not go on.
+/// The reason why a mapping failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A setting is out of its bounds.
+    /// A setting is out of bounds.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// Checkpoints cannot be kept, so going on would deliver ever more records twice.
+    /// Checkpoints cannot be stored. If it continued, more and more records would be delivered twice.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// There is no such stream, and there was none for as long as that may pass, or it cannot be
-    /// followed.
+    /// The stream cannot be read, or was missing for longer than is tolerated.
     #[error(
         "the stream `{arn}` cannot be followed: {reason}; check that the table exists and that \
          the mapping names its present stream"
@@ -92,7 +91,7 @@ pub enum RunError {
     StreamGone {
         /// The stream's ARN.
         arn: String,
-        /// What the Streams API said.
+        /// The error of the Streams API.
         reason: String,
     },
     /// A defect of this program.
@@ -100,8 +99,8 @@ pub enum RunError {
     Task(String),
 }
 
-/// Milliseconds since this process first asked, never standing still: the clock of
-/// [`Now::tick_ms`] and [`Status::is_drained_after`].
+/// Returns the milliseconds since the first call in this process. This clock never stops; [`Now::tick_ms`]
+/// and [`Status::is_drained_after`] use it.
 #[must_use]
 pub fn tick_ms() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -109,15 +108,14 @@ pub fn tick_ms() -> u64 {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Runs a mapping until it is told to stop or its stream has ended.
+/// Runs a mapping until it is stopped or its stream ends.
 ///
-/// To drop the future is like killing the process: what was not done is delivered again when
-/// the mapping runs the next time.
+/// Dropping the future is like killing the process: unfinished records are delivered again in the next run.
 ///
 /// # Errors
-/// Settings out of bounds, checkpoints that cannot be read, or be written for ten minutes, a
-/// stream that is missing for as long as the settings say. Everything that may pass (a store, function or destination that cannot be reached) is
-/// tried again, with back-off, and shown in the status.
+/// A setting is out of bounds, checkpoints cannot be read, or could not be written for ten minutes, or the
+/// stream was missing for longer than the settings allow. Temporary errors (a store, function or destination
+/// that cannot be reached) are retried with back-off and shown in the status.
 pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
 where
     I: Invoke,
@@ -134,7 +132,7 @@ async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Check
     Ok(loaded.map_err(|error| RunError::Task(error.to_string()))??)
 }
 
-/// What a task has brought.
+/// The result of a task.
 enum Done {
     Described(Result<Listing, DescribeFailure>),
     Read(ShardId, Result<Page, ReadFailure>),
@@ -160,15 +158,15 @@ struct Run<I, D, C> {
     shutdown: watch::Receiver<bool>,
     stop_at: Option<u64>,
     wake: Option<u64>,
-    /// The next iterator of each shard that is being read.
+    /// The next iterator of each shard that is read.
     iterators: BTreeMap<ShardId, String>,
     tasks: JoinSet<Done>,
     reads: Arc<Semaphore>,
     invocations: Arc<Semaphore>,
-    /// The checkpoints have moved since the last save began.
+    /// Whether the checkpoints have changed since the last save began.
     unsaved: bool,
     saving: bool,
-    /// Since when no save was successful, and when the next one is tried.
+    /// The time since when saves fail, and the time of the next attempt.
     save_failing: Option<SaveFailing>,
 }
 
@@ -217,7 +215,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         loop {
             if let Some(input) = input {
                 let now = self.now();
-                // A step that asks for no wake has none: what was asked before is over.
+                // The step may ask for a new wake-up; the previous one no longer counts.
                 self.wake = None;
                 for command in self.mapping.step(now, input) {
                     self.carry_out(command, now);
@@ -242,8 +240,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         Now { time_ms: (self.clock)(), tick_ms: tick_ms() }
     }
 
-    /// The mapping ends when nothing is under way whose outcome its checkpoints would need, or
-    /// when it has waited for that long enough; but never before its checkpoints are saved.
+    /// Returns the end of the mapping, if it has ended: no work is in progress whose outcome the checkpoints
+    /// need, or it has waited long enough. It never ends before its checkpoints are saved.
     fn end(&self) -> Option<RunEnd> {
         let saved = !self.saving && !self.unsaved;
         let patience_is_over = self.stop_at.is_some_and(|stop_at| tick_ms() >= stop_at);
@@ -255,9 +253,9 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         }
     }
 
-    /// Waits for the next thing to happen; `None` if it is none of the mapping's concern.
+    /// Waits for the next event; `None` if the event does not concern the mapping.
     async fn next_input(&mut self) -> Result<Option<Input>, RunError> {
-        // Once patience is over, only the save that is under way is waited for.
+        // After the maximum waiting time, only a save in progress is waited for.
         let stop_at = self.stop_at.filter(|stop_at| *stop_at > tick_ms());
         let save_at = self.save_failing.filter(|_| self.unsaved && !self.saving).map(|it| it.next);
         let deadline = [self.wake, stop_at, save_at].into_iter().flatten().min();
@@ -303,10 +301,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         }
     }
 
-    /// As if the process had died and were started again: what is under way is dropped, and only
-    /// the checkpoints on disk are left.
+    /// Simulates a crash and a restart of the process: drops all work in progress, and resumes from the
+    /// checkpoints on disk.
     async fn start_again(&mut self) -> Result<Input, RunError> {
-        // A save that is under way cannot be dropped; it is waited for.
+        // A save in progress cannot be dropped, so it is waited for.
         self.tasks.shutdown().await;
         self.iterators.clear();
         (self.unsaved, self.saving, self.save_failing) = (false, false, None);
@@ -350,15 +348,15 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 self.saving = false;
                 let is_saved = saved.is_ok();
                 self.take_in_save(saved)?;
-                // Saves are many, and only the first one is waited for.
+                // There are many saves, but the mapping waits only for the first one.
                 return Ok((is_saved && self.mapping.waits_for_save()).then_some(Input::Saved));
             }
         }))
     }
 
-    /// Deals with the end of a save. One that failed is tried again for a while, since what refused
-    /// it (a full disk, say) may pass; meanwhile the checkpoints on disk are older, so more would be
-    /// delivered twice after a crash, and nothing would be lost.
+    /// Handles the end of a save. A failed save is retried for a while, because its cause (such as a full
+    /// disk) may be temporary. Meanwhile the checkpoints on disk are older. A crash would deliver more
+    /// records twice, but lose none.
     fn take_in_save(&mut self, saved: Result<(), CheckpointError>) -> Result<(), RunError> {
         let Err(error) = saved else {
             if self.save_failing.take().is_some() {
@@ -399,8 +397,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
                 let chaos = self.chaos.clone();
                 self.tasks.spawn(async move {
-                    // The semaphore is never closed; without a permit the bound is lost, and
-                    // nothing else.
+                    // The semaphore is never closed. Without a permit, only the limit would be missing.
                     let _permit = permits.acquire_owned().await.ok();
                     let members = members.unwrap_or_default();
                     let payload = Bytes::from(event(&records, &members));
@@ -440,12 +437,11 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         });
     }
 
-    /// Begins to save the checkpoints if they have moved. While a save is under way, moves are
-    /// gathered for the next one, so a slow disk makes saves rarer and never older than a whole
-    /// state of the mapping.
+    /// Begins to save the checkpoints if they have changed. During a save, changes are collected for the next
+    /// one. A slow disk therefore makes saves rarer, but each has a complete state.
     fn save_if_due(&mut self) {
         let is_early = self.save_failing.is_some_and(|failing| tick_ms() < failing.next);
-        // Who is told to stop waits for nothing.
+        // When it is stopped, the mapping does not wait for the next attempt.
         if !self.unsaved || self.saving || (is_early && self.stop_at.is_none()) {
             return;
         }
@@ -457,7 +453,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     }
 }
 
-/// Returns when the mapping shall stop, also when whoever could say so is gone.
+/// Returns when the mapping must stop, also if the sender was dropped.
 async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|stop| *stop).await;
 }

@@ -1,7 +1,7 @@
 //! Lists and reads the shards of one stream through the Streams API.
 //!
-//! One call is one attempt (with the SDK's own few retries): waiting and trying again is the
-//! mapping's decision.
+//! A call is one attempt (with the SDK's own few retries). The mapping decides about pauses and further
+//! attempts.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use client::sdk_error::error_text;
 use client::stream_page::{Page, PageFailure, read_page};
 use mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
 
-/// `DescribeStream` gives at most 100 shards a page. A stream with more than 10,000 is refused
-/// rather than half known; four-hourly rotation leaves about 7 per partition in a day.
+/// The maximum number of pages of `DescribeStream`, each with at most 100 shards. A stream with more than
+/// 10,000 shards is refused. With a rotation every four hours, a partition has about 7 shards per day.
 const DESCRIBE_PAGES_MAX: usize = 100;
 
 /// One stream.
@@ -22,27 +22,27 @@ const DESCRIBE_PAGES_MAX: usize = 100;
 pub(super) struct Stream {
     pub(super) client: Client,
     pub(super) arn: String,
-    /// How long one call may take.
+    /// The time-out of one call.
     pub(super) limit: Duration,
 }
 
-/// All shards of the stream.
+/// The list of all shards of the stream.
 pub(super) struct Listing {
     pub(super) enabled: bool,
     pub(super) shards: Vec<ShardDescription>,
 }
 
-/// Why the stream could not be listed.
+/// The reason why the stream could not be listed.
 pub(super) enum DescribeFailure {
-    /// There is no such stream, as far as the store knows now.
+    /// The store knows no such stream at present.
     Missing(String),
-    /// It is not for this mapping; to ask again is in vain.
+    /// The mapping cannot use this stream, so retries are useless.
     Beyond(String),
-    /// It may pass.
+    /// A temporary error.
     Unavailable(String),
 }
 
-/// Where a read starts.
+/// The position at which a read begins.
 pub(super) enum ReadStart {
     Iterator(String),
     From(ReadFrom),
@@ -98,7 +98,7 @@ impl Stream {
             ReadStart::From(from) => self.iterator(shard, from).await?,
         };
         let Some(iterator) = iterator else {
-            // A shard that has ended with nothing at or after the position.
+            // The shard has ended, and has no records at or after the position.
             return Ok(Page { records: Vec::new(), next_iterator: None });
         };
         let reading = read_page(&self.client, &self.arn, iterator);
@@ -110,8 +110,8 @@ impl Stream {
         })
     }
 
-    /// What a call gives, unless it takes too long: whoever waits for an answer that never comes
-    /// asks for nothing else.
+    /// Returns the result of a call, or an error after the time-out. Without a time-out, a lost answer would
+    /// block the shard.
     async fn within<T>(&self, call: &str, doing: impl Future<Output = T>) -> Result<T, String> {
         tokio::time::timeout(self.limit, doing)
             .await
@@ -128,8 +128,9 @@ impl Stream {
                 (ShardIteratorType::AfterSequenceNumber, Some(sequence.as_str().to_owned()))
             }
             ReadFrom::Latest => (ShardIteratorType::Latest, None),
-            // The mapping asks to go on only after a page, whose iterator the caller keeps. Were
-            // it lost, the beginning is safe: what was read before is passed over.
+            // The mapping continues only after a page, and the caller keeps the page's iterator. If it is
+            // lost, reading from the beginning is correct, because records that were already read are
+            // skipped.
             ReadFrom::TrimHorizon | ReadFrom::Iterator => (ShardIteratorType::TrimHorizon, None),
         };
         let request = self.client.get_shard_iterator().stream_arn(&self.arn);

@@ -1,7 +1,7 @@
-//! Runs the poller against a small Streams API over HTTP on the loopback interface.
+//! Runs the poller with a small Streams API over HTTP on the loopback interface.
 //!
-//! The stream here knows pages, iterators, expiry and trimming; what the mapping does with them is
-//! tested with the mapping.
+//! This stream supports pages, iterators, expiry and trimming. The tests of the crate `mapping` test the
+//! mapping itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -25,12 +25,12 @@ use mapping::{FilterCriteria, Phase, Settings, ShardId, Status};
 
 const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-11-14T00:04:06.388";
 
-/// In the place of an error's code.
+/// A special error code: the answer is no page.
 const NO_PAGE: &str = "no page";
-/// Likewise: the call is never answered.
+/// A special error code: the call is never answered.
 const NO_ANSWER: &str = "no answer";
 
-/// One shard: its parent, whether it is closed, the sequence numbers of its records.
+/// One shard: its parent, whether it is closed, and the sequence numbers of its records.
 struct FakeShard {
     parent: Option<&'static str>,
     closed: bool,
@@ -43,7 +43,7 @@ struct FakeStream {
     disabled: bool,
     gone: bool,
     page: usize,
-    /// Errors that the next calls of an operation answer, by the operation's name.
+    /// The errors of the next calls, by the operation's name.
     errors: BTreeMap<&'static str, Vec<&'static str>>,
     calls: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl FakeStream {
         }
     }
 
-    /// Two shards a page, so that paging is needed.
+    /// Returns two shards per page, so that several pages are needed.
     fn describe(&self, request: &Value) -> Result<Value, String> {
         if self.gone {
             return Err("ResourceNotFoundException".to_owned());
@@ -144,7 +144,7 @@ impl FakeStream {
     }
 }
 
-/// Serves a stream; the task ends with the test's runtime.
+/// Serves a stream. The task ends with the test's runtime.
 async fn serve(stream: Arc<Mutex<FakeStream>>) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -178,7 +178,7 @@ async fn answer(
     let (status, body) = match answered {
         Ok(body) => (200, body),
         Err(code) if code == NO_ANSWER => std::future::pending().await,
-        // A page that is none: something in between answers in the stream's place.
+        // The answer is not from the stream but from something in between, such as a proxy.
         Err(code) if code == NO_PAGE => (200, json!({ "Records": "none" })),
         Err(code) => {
             let name = format!("com.amazonaws.dynamodb.v20120810#{code}");
@@ -190,13 +190,13 @@ async fn answer(
     Ok(response.body(Full::new(Bytes::from(body.to_string()))).unwrap())
 }
 
-/// A function that writes down what it got and answers what the test wants.
+/// A function that records its batches and returns the answers that the test sets.
 #[derive(Default)]
 struct FakeFunction {
     batches: Mutex<Vec<Vec<u64>>>,
-    /// Records that it always reports as failed.
+    /// The records that it always reports as failed.
     poison: Vec<u64>,
-    /// It never answers.
+    /// Whether it never answers.
     hangs: bool,
 }
 
@@ -271,7 +271,7 @@ impl Bench {
         settings.has_failure_destination = true;
         settings.pace.idle_poll_ms = 5;
         settings.pace.describe_ms = 50;
-        // What the stream here says is final.
+        // An error that the stream is missing counts at once.
         settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
         settings.pace.reach.base_ms = 5;
@@ -351,13 +351,13 @@ async fn follows_a_stream_through_its_shards() {
     assert!(matches!(status.shards[0].phase, Phase::Done { .. }));
     assert_eq!(status.shards[1].checkpoint.as_ref().unwrap().as_str(), "29");
 
-    // What is written later comes as well, and nothing twice.
+    // Records that are written later are delivered, too, and none is delivered twice.
     let known = delivered.len();
     bench.stream.lock().unwrap().shards.get_mut("s2").unwrap().records.extend([51, 52]);
     running.drain().await;
     assert_eq!(function.delivered()[known..], [51, 52]);
 
-    // A run that was stopped has left nothing to the next one.
+    // The stopped run has delivered everything, so the next run has nothing to do.
     assert_eq!(running.stop().await, RunEnd::Stopped);
     let next = Arc::new(FakeFunction::default());
     let mut running = bench.run(&next);
@@ -428,11 +428,11 @@ async fn passing_errors_pass() {
     assert_eq!(function.delivered(), [1, 2, 3, 4, 6, 7, 8, 9]);
 }
 
-/// Goal: a connection that has died without a word holds up neither a shard nor the listing.
+/// Goal: a connection that dies without an error blocks neither a shard nor the listing.
 #[tokio::test]
 async fn a_call_that_is_never_answered_is_made_again() {
     let mut bench = Bench::new(vec![("s1", open([1, 2, 3, 4]))]).await;
-    // Long enough for a call that is answered; one that is cut short is made again as well.
+    // Long enough for an answered call. A call that is cut off is repeated.
     bench.settings.pace.call_ms = 300;
     bench.stream.lock().unwrap().errors = BTreeMap::from([
         ("DescribeStream", vec![NO_ANSWER]),
@@ -447,8 +447,8 @@ async fn a_call_that_is_never_answered_is_made_again() {
     assert_eq!(function.delivered(), [1, 2, 3, 4]);
 }
 
-/// Goal: what a mapping delivers follows a position that the next run knows. Without that, a crash
-/// would have a new mapping begin at what is the newest record then.
+/// Goal: a mapping delivers records only after a position that is on disk. Otherwise, after a crash, a new
+/// mapping would begin at the newest record of that time.
 #[tokio::test]
 async fn latest_reads_nothing_before_its_position_is_on_disk() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -465,7 +465,7 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     bench.stream.lock().unwrap().errors.clear();
     running.wait_for(|status| status.unsaved).await;
     bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
-    // Until a listing after the one that it began with.
+    // Waits for a listing after the first one.
     let before = bench.stream.lock().unwrap().calls.len();
     while bench.stream.lock().unwrap().calls.len() < before + 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -481,7 +481,8 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     assert_eq!(function.delivered(), [4]);
 }
 
-/// Goal: a stream that is missing for a moment, as for credentials of another account, ends nothing.
+/// Goal: a stream that is missing for a short time, for example with the credentials of another account, does
+/// not end the mapping.
 #[tokio::test]
 async fn a_stream_that_is_missing_may_come_back() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -541,7 +542,7 @@ async fn a_disabled_stream_is_worked_off_to_its_end() {
     assert_eq!(function.delivered(), [1, 2]);
 }
 
-/// Goal: a disk that refuses for a moment does not end a mapping, and nothing is lost by it.
+/// Goal: a disk that fails for a short time does not end the mapping, and no record is lost.
 #[tokio::test]
 async fn checkpoints_that_cannot_be_saved_are_saved_later() {
     let bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -568,7 +569,7 @@ async fn checkpoints_that_cannot_be_saved_are_saved_later() {
 #[tokio::test]
 async fn a_stream_that_is_gone_is_no_gap() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
-    // The shards are read long before the stream would be described again.
+    // The shards are read long before the next listing.
     bench.settings.pace.describe_ms = 600_000;
     let mut running = bench.run(&Arc::new(FakeFunction::default()));
     running.drain().await;

@@ -1,7 +1,6 @@
-//! Where a client of DynamoDB sends its requests, as its SDK has worked that out: from the region, or
-//! from what the environment or a profile says.
+//! The endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment or a profile.
 //!
-//! It listens, and changes no request.
+//! It observes requests, and changes none.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,12 +9,12 @@ use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use http::Uri;
 
-/// The address of the first request. Clones hear the same.
+/// The endpoint of the first request. Clones share the value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddressHeard(Arc<OnceLock<String>>);
 
 impl AddressHeard {
-    /// It; none before a request was made.
+    /// Returns the endpoint; `None` before the first request.
     pub(super) fn url(&self) -> Option<String> {
         self.0.get().cloned()
     }
@@ -39,11 +38,11 @@ impl Intercept for AddressHeard {
     }
 }
 
-/// The endpoint that a request goes to. A name that is of one account becomes that of the region: the
-/// streams have no names of accounts.
+/// Returns the endpoint of a request. The host name of an account is replaced by that of the Region, because
+/// streams have no host names of accounts.
 fn address_of(uri: &str) -> Option<String> {
     let uri: Uri = uri.parse().ok()?;
-    // Who is named before the host is nobody else's business.
+    // The user information before the host must not be shown.
     let authority = uri.authority()?;
     let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
     let (scheme, authority) = (uri.scheme_str()?, format!("{}{port}", authority.host()));
@@ -87,7 +86,7 @@ mod tests {
         }
     }
 
-    /// It is heard also where nobody answers.
+    /// The endpoint is known even if no server answers.
     #[tokio::test]
     async fn the_address_is_heard_from_the_first_request() {
         let heard = AddressHeard::default();

@@ -1,7 +1,7 @@
-//! The store that a template runs on: the one in this process, or DynamoDB itself.
+//! The store on which a template runs: the one in this process, or DynamoDB.
 //!
-//! On AWS nothing is made or changed but what the functions write: a table that is missing is an
-//! error, and time is that of DynamoDB's answers.
+//! On AWS only the functions create or change anything: a missing table is an error. The time is that of
+//! DynamoDB's responses.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,35 +22,36 @@ use client::server_date::{self, ServerClock};
 use mapping::Pace;
 use template::Stack;
 
-/// How long DynamoDB may take to tell the time when `weir up` begins.
+/// The time-out of DynamoDB's first answer, from which `weir up` takes the time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// A difference of clocks that is told, in milliseconds. Answers tell whole seconds, and take a moment.
+/// The minimum clock difference in milliseconds that is logged. Responses have whole seconds and take some
+/// time.
 const SKEW_MS_TOLD: i64 = 2_000;
-/// How far a machine's clock is taken to be ahead when no answer has told the time, in milliseconds: one
-/// that nobody sets is wrong by minutes after some months.
+/// The assumed maximum error of this machine's clock in milliseconds, if no response has shown the time. A
+/// clock that is never set is wrong by minutes after some months.
 const CLOCK_MARGIN_MS: i64 = 5 * 60 * 1_000;
 
-/// The time that everything goes by, in milliseconds since 1970.
+/// A clock that returns milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// A store that is ready, and how it is reached.
+/// A store that is ready, and the data for using it.
 pub(crate) struct Backing {
     pub(crate) dynamodb: aws_sdk_dynamodb::Client,
     pub(crate) streams: aws_sdk_dynamodbstreams::Client,
-    /// What functions sign with.
+    /// The keys with which functions sign requests.
     pub(crate) credentials: Credentials,
-    /// Where newer ones come from, on AWS.
+    /// The source of newer keys, on AWS.
     pub(crate) credentials_source: Option<SharedCredentialsProvider>,
     pub(crate) clock: Clock,
-    /// How far the clock may be ahead of that of the streams, in milliseconds.
+    /// The maximum time in milliseconds by which the clock may be ahead of that of the streams.
     pub(crate) clock_margin_ms: i64,
-    /// How fast its streams are followed.
+    /// The pace at which its streams are read.
     pub(crate) pace: Pace,
     /// The store in this process; `None` on AWS.
     pub(crate) local: Option<Local>,
-    /// The endpoint that functions are told; `None` when their SDK finds AWS by itself.
+    /// The endpoint that is passed to functions; `None` if their SDK finds AWS itself.
     pub(crate) url: Option<String>,
-    /// Where DynamoDB is, when it is the store.
+    /// The endpoint of DynamoDB, if it is the store.
     pub(crate) aws_url: Option<String>,
 }
 
@@ -71,7 +72,7 @@ impl Local {
     }
 }
 
-/// Opens the store in this process behind a port that is taken already.
+/// Opens the store in this process on a port that is already bound.
 pub(crate) async fn local(
     bound: BoundListener,
     stack: &Stack,
@@ -90,7 +91,7 @@ pub(crate) async fn local(
     let (stop, stopped) = oneshot::channel::<()>();
     let access = Access { allowed: options.allowed.clone(), ..Access::default() };
     let serving = server::http::serve_with(bound, store.clone(), access, async {
-        // Dropping the sender ends the server as well.
+        // Dropping the sender also ends the server.
         let _ = stopped.await;
     });
     let server = (stop, tokio::spawn(serving));
@@ -111,7 +112,7 @@ pub(crate) async fn local(
     })
 }
 
-/// Finds AWS as every SDK does: credentials, profile and endpoints from the environment.
+/// Uses AWS as every SDK does: with credentials, profile and endpoints from the environment.
 pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
     let config = aws_config::defaults(BehaviorVersion::latest())
         .http_client(client::https::client())
@@ -132,7 +133,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
     let dynamodb = dynamodb.interceptor(address.clone());
     let dynamodb = aws_sdk_dynamodb::Client::from_conf(dynamodb.build());
     let streams = aws_sdk_dynamodbstreams::config::Builder::from(&config).interceptor(told.clone());
-    // It is heard by the client, and so is where this request goes.
+    // The client records the time and the endpoint of this request.
     let _ = tokio::time::timeout(CLOCK_TIMEOUT, server_date::seconds(&dynamodb)).await;
     let clock_margin_ms = tell_skew(told.now_ms(), wall_clock_ms());
     Ok(Backing {
@@ -144,13 +145,13 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         clock_margin_ms,
         pace: Pace::of_dynamodb(),
         local: None,
-        // Their environment has nothing of this process's, nor its profile.
+        // Functions do not inherit the environment or the profile of this process.
         url: std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok().or_else(|| elsewhere(&address)),
         aws_url: address.url(),
     })
 }
 
-/// The endpoint that took DynamoDB's place, if one did.
+/// Returns the endpoint if it is not on AWS.
 fn elsewhere(address: &AddressHeard) -> Option<String> {
     address.url().filter(|url| !endpoint::is_on_aws(url))
 }
@@ -160,8 +161,8 @@ fn wall_clock_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Says how far this machine's clock is from what was told. Gives the margin that the mappings' clock
-/// needs.
+/// Logs the difference between this machine's clock and the reported time. Returns the margin that the
+/// mappings' clock needs.
 fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
     let Some(told_ms) = told_ms else {
         tracing::warn!(
@@ -169,7 +170,7 @@ fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
         );
         return CLOCK_MARGIN_MS;
     };
-    // What is told is cut to a second, so half of one is right in the middle.
+    // The reported time is rounded down to a second, so half a second is added on average.
     let skew_ms = machine_ms.saturating_sub(told_ms.saturating_add(500));
     if skew_ms.abs() > SKEW_MS_TOLD {
         let way = if skew_ms > 0 { "ahead of" } else { "behind" };

@@ -1,7 +1,6 @@
-//! Makes how a table is paid be as the template says: on demand, or with so many units a second.
+//! Sets the billing of a table as the template says: on demand, or with provisioned units.
 //!
-//! An index of an on-demand table is paid on demand as well; one of a provisioned table has units of
-//! its own.
+//! An index of an on-demand table is on demand, too. An index of a provisioned table has its own units.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -14,11 +13,11 @@ use super::tables::build_text;
 use client::sdk_error::error_text;
 use template::{Billing, Index, IndexKind, Table};
 
-/// Changes the billing mode and the throughput of a table that is there, and of its indexes, where
-/// they differ. Gives whether anything was changed.
+/// Changes the billing mode and the throughput of an existing table and its indexes, where they differ.
+/// Returns whether anything was changed.
 ///
 /// # Errors
-/// What cannot be so, and what to do about it.
+/// The change that is not possible, and what to do about it.
 pub(super) async fn carry_out(
     client: &Client,
     table: &Table,
@@ -77,7 +76,7 @@ fn provisioned(throughput: Option<&ProvisionedThroughputDescription>) -> Billing
     }
 }
 
-/// The throughput that the indexes of a provisioned table get; what becomes on demand needs none.
+/// Returns the throughput of the indexes of a provisioned table. An on-demand table needs none.
 fn index_updates(
     table: &Table,
     description: &TableDescription,

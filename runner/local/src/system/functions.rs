@@ -1,7 +1,7 @@
-//! The functions of a template: building their binaries, finding what runs the others, and setting each
-//! up to be invoked.
+//! The functions of a template: builds their binaries, finds the interpreters of the others, and prepares
+//! each for invocation.
 //!
-//! No process is started here: a function's first invocation does that.
+//! The first invocation of a function starts its process.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,29 @@ use crate::function::scripts::{self, Places};
 use crate::function::{Credentials, Event, Function, Launch, Observer, Remote, Settings};
 use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
 
-/// The shards of a new table's stream, of which each has an invocation at a time for each lane.
+/// The number of shards of a new table's stream. Each shard has one invocation at a time for each lane.
 const SHARDS: usize = 4;
 
-/// Instances of one function at most: on Lambda they run side by side, and here they share the
-/// cores and the memory of one machine.
+/// The maximum number of instances of one function. On Lambda they have their own machines, but here they
+/// share one.
 const INSTANCES_MAX: usize = 16;
 
-/// What functions are told about their surroundings.
+/// The endpoints and settings that are passed to functions.
 pub(crate) struct Endpoints {
-    /// `None` when the SDK finds AWS by itself.
+    /// The endpoint of DynamoDB; `None` if the SDK finds AWS itself.
     pub(crate) dynamodb: Option<String>,
     pub(crate) s3: String,
-    /// Lambda's Invoke API; `None` when functions invoke those on AWS.
+    /// Lambda's Invoke API; `None` if functions invoke those on AWS.
     pub(crate) lambda: Option<String>,
     pub(crate) credentials: Credentials,
-    /// Where newer ones come from, on AWS.
+    /// The source of newer keys, on AWS.
     pub(crate) credentials_source: Option<SharedCredentialsProvider>,
     pub(crate) log_folder: PathBuf,
-    /// Who runs the functions instead of this process.
+    /// The address of the other program that runs the functions, if there is one.
     pub(crate) invoke_url: Option<String>,
 }
 
-/// The binary that every function of a Cargo package needs, by logical id.
+/// Returns the binary that every function of a Cargo package needs, by logical id.
 #[must_use]
 pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted> {
     let of = |function: &template::Function| {
@@ -47,28 +47,28 @@ pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted>
     stack.functions.iter().filter_map(of).collect()
 }
 
-/// The program of every function that something else has built, by logical id.
+/// Returns the program of every function that another tool has built, by logical id.
 #[must_use]
 pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf> {
     let bootstraps = stack.functions.iter().filter(|function| function.code == Code::Bootstrap);
     let of = |function: &template::Function| {
         let program = template_folder.join(&function.code_uri).join(BOOTSTRAP);
-        // It is started in its own folder, where a relative path would lead elsewhere.
+        // The program starts in its own folder, so the path must be absolute.
         let program = std::path::absolute(&program).unwrap_or(program);
         (function.logical_id.clone(), program)
     };
     bootstraps.map(of).collect()
 }
 
-/// What a function is started from.
+/// The program of a function.
 pub(crate) enum Program {
-    /// A program of its own.
+    /// A binary.
     Binary(PathBuf),
     /// A handler in Python or Node.
     Script(Launch),
 }
 
-/// Builds, or finds, what every function is started from, by logical id.
+/// Builds or finds the program of every function, by logical id.
 pub(crate) async fn build(
     stack: &Stack,
     places: &Places<'_>,

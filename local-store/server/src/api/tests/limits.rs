@@ -1,4 +1,4 @@
-//! DynamoDB's limits at their exact byte and count, and hostile bodies.
+//! DynamoDB's limits, tested at the exact byte and count, and hostile bodies.
 //!
 //! Source: AWS, "Quotas in Amazon DynamoDB". Other files test pages and batches.
 
@@ -12,7 +12,7 @@ async fn store_with_indexes(directory: &Path) -> Store {
     store
 }
 
-/// Returns the message of a refusal, or `ok`.
+/// Returns the message of an error, or `ok`.
 async fn outcome(store: &Store, operation: &str, body: &str) -> String {
     let response = call(store, operation, body).await;
     if response.status == 200 {
@@ -29,16 +29,16 @@ const PUT_TOO_LARGE: &str =
     "1 validation error detected: Item size has exceeded the maximum allowed size";
 const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
 
-/// Goal: an item may have 409,600 bytes and not one more, whatever writes it. Its entries in local
-/// indexes count, those in global ones do not.
+/// Goal: an item may have 409,600 bytes and not one more, whichever operation writes it. Its entries in local
+/// indexes count; entries in global indexes do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn items_end_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
-    // The key is so long that the charge of the update stays below the size of the item; see the next
-    // test.
+    // The long key keeps the charge of the update below the size of the item. The next test is about the
+    // charge.
     let key = r#""pk":{"S":"a partition of a long name"},"sk":{"S":"b"}"#;
-    // The names and values of the key, and of `v` without its content.
+    // The bytes of the key's names and values, and of `v` without its content.
     let overhead =
         "pk".len() + "a partition of a long name".len() + "sk".len() + "b".len() + "v".len();
     for (bytes, put, others, update) in
@@ -71,7 +71,7 @@ async fn items_end_at_400_kilobytes() {
             assert_eq!(outcome(&store, operation, &body).await, expected, "{operation} {bytes}");
         }
     }
-    // With its local entry, which holds all attributes, the item counts twice.
+    // The local index entry holds all attributes, so the item counts twice.
     for (bytes, index, expected) in
         [(204_800, "l", "ok"), (204_801, "l", TOO_LARGE), (409_600, "g", "ok")]
     {
@@ -87,8 +87,8 @@ async fn items_end_at_400_kilobytes() {
     }
 }
 
-/// Goal: the charge of an `UpdateItem` expression may be 409,600 bytes and not one more. It is checked
-/// before the condition. No other update is charged.
+/// Goal: the charge of an `UpdateItem` expression may be 409,600 bytes and not one more. The service checks
+/// the charge before the condition. Updates without an expression have no charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_charge_of_an_update_ends_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
@@ -120,8 +120,8 @@ async fn the_charge_of_an_update_ends_at_400_kilobytes() {
     assert_eq!(outcome(&store, "ExecuteStatement", &statement).await, "ok");
 }
 
-/// Goal: names of attributes end at 65,535 bytes also without expressions, and names that an index
-/// projects at 255.
+/// Goal: without expressions, too, an attribute name has at most 65,535 bytes, and a name that an index
+/// projects at most 255.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_end_at_their_byte_without_expressions() {
     let directory = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ async fn names_end_at_their_byte_without_expressions() {
     assert_eq!(outcome(&store, "UpdateTable", &add_index(&"n".repeat(255))).await, "ok");
 }
 
-/// Goal: the limits of keys of tables and indexes are in bytes, not in characters.
+/// Goal: the limits of table keys and index keys count bytes, not characters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ async fn keys_end_at_their_byte() {
     }
 }
 
-/// Goal: a value has at most 32 levels including its scalars, in an item, in an expression and after an
+/// Goal: a value has at most 32 levels including the scalar, in an item, in an expression and after an
 /// update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_end_at_32_levels() {
@@ -206,7 +206,7 @@ async fn values_end_at_32_levels() {
     let store = store_with_indexes(directory.path()).await;
     let refusal = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
     let told = |maps: usize| match maps {
-        // A request with so many levels gets the older text.
+        // A request with this many levels gets the older text.
         62.. => refusal.to_owned(),
         _ => format!("1 validation error detected: {refusal}"),
     };
@@ -270,7 +270,8 @@ async fn expressions_end_at_4_kilobytes_and_300_operators() {
     );
 }
 
-/// Goal: only a Scan reports the length of its filter, and only a transaction that of its conditions.
+/// Goal: only a Scan reports the length of its filter, and only a transaction reports the length of its
+/// conditions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_size_of_an_expression_is_reported_where_the_service_does() {
     let directory = tempfile::tempdir().unwrap();
@@ -364,7 +365,7 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     assert!(too_large.contains("4 MB"), "{too_large}");
     let global = r#"{"TableName":"parts","IndexName":"global","Select":"COUNT"}"#;
     assert_eq!(succeed(&store, "Scan", global).await["Count"], 100);
-    // 16 items: `pk`, `t0` or `t10`, `sk`, `b`, `g`, a byte, `v`, and the content.
+    // The bytes of 16 items: `pk`, `t0` or `t10`, `sk`, `b`, `g`, a byte, `v`, and the content.
     let overhead = 10 * (2 + 2 + 2 + 1 + 1 + 1 + 1) + 6 * (2 + 3 + 2 + 1 + 1 + 1 + 1);
     let content = (4 * 1024 * 1024 - overhead) / 16;
     let left = 4 * 1024 * 1024 - overhead - 16 * content;
@@ -392,7 +393,7 @@ async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     let store = open_store(directory.path()).await;
     let day = 24 * 60 * 60 * 1000;
     let now = store.clock().freeze();
-    // One o'clock in the morning of the next day.
+    // Sets the clock to one o'clock in the morning of the next day.
     store.clock().advance(day - now.0 % day + 60 * 60 * 1000);
     let create = r#"{"TableName":"parts","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}],"ProvisionedThroughput":{"ReadCapacityUnits":20,"WriteCapacityUnits":20}}"#;
     succeed(&store, "CreateTable", create).await;
@@ -426,7 +427,7 @@ async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     assert_eq!(table["Table"]["ProvisionedThroughput"]["NumberOfDecreasesToday"], 1);
 }
 
-/// Goal: a deep, huge or repetitive body gets an error, and the store continues.
+/// Goal: a deep, huge or repetitive body gets an error, and the store still works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_bodies_are_answered() {
     let directory = tempfile::tempdir().unwrap();
@@ -456,13 +457,13 @@ async fn hostile_bodies_are_answered() {
     succeed(&store, "Scan", r#"{"TableName":"parts"}"#).await;
 }
 
-/// Goal: names and values in maps and lists count, plus three bytes for a map or list and one for each
-/// member.
+/// Goal: the size of a value counts names and values in maps and lists, plus three bytes for a map or list
+/// and one for each member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nested_values_count_to_the_byte() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
-    // `pk`, `a`, `sk`, `b` and `v`, and the name of the string.
+    // The bytes of `pk`, `a`, `sk`, `b` and `v`, and the name of the string.
     let key = 7;
     for (around, cost) in [
         ((r#"{"L":["#, r"]}"), 3 + 1),
@@ -483,9 +484,9 @@ async fn nested_values_count_to_the_byte() {
     }
 }
 
-/// Puts items of 400 KB into collection `a`. The last one makes the sum this number of bytes.
+/// Puts items of 400 KB into collection `a`. The last item fills the collection up to `bytes`.
 async fn put_together(store: &Store, count: usize, bytes: usize) {
-    // `pk`, `a`, `sk`, one digit and `v`.
+    // The bytes of `pk`, `a`, `sk`, one digit and `v`.
     let overhead = |sk: usize| 2 + 1 + 2 + if sk == 0 { 1 } else { 2 } + 1;
     let mut left = bytes;
     for sk in 0..count {
@@ -495,7 +496,7 @@ async fn put_together(store: &Store, count: usize, bytes: usize) {
     }
 }
 
-/// Goal: a page of a Query or Scan continues while it has less than 1 MB, to the byte.
+/// Goal: a page of a Query or Scan ends with the item that reaches 1 MB, to the byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -509,13 +510,13 @@ async fn pages_end_at_their_byte() {
         assert_eq!(counted(pages(&store, "Query", query).await), expected, "{bytes}");
         let scan = r#""TableName":"parts""#;
         assert_eq!(counted(pages(&store, "Scan", scan).await), expected, "{bytes}");
-        // The projection does not matter.
+        // A projection does not change where the page ends.
         let shown = format!(r#"{scan},"ProjectionExpression":"sk""#);
         assert_eq!(counted(pages(&store, "Scan", &shown).await), expected, "{bytes}");
     }
 }
 
-/// Goal: a batch read returns up to 16 MB, to the byte, and the rest as unprocessed.
+/// Goal: a batch read returns up to 16 MB, to the byte, and returns the remaining keys as unprocessed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_reads_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -523,7 +524,7 @@ async fn batch_reads_end_at_their_byte() {
     let keys: Vec<String> =
         (1..=42).map(|sk| format!(r#"{{"pk":{{"S":"a"}},"sk":{{"N":"{sk}"}}}}"#)).collect();
     let body = format!(r#"{{"RequestItems":{{"parts":{{"Keys":[{}]}}}}}}"#, keys.join(","));
-    // `pk`, `a`, `sk`, a number of at most two digits, and `v`.
+    // The bytes of `pk`, `a`, `sk`, a number of at most two digits, and `v`.
     let overhead = 2 + 1 + 2 + 2 + 1;
     for sk in 1..=41 {
         put(&store, "a", sk, 409_200 - overhead).await;

@@ -1,15 +1,14 @@
 //! The API's tests as text: `testdata/api/<operation>.txt`, one file for each operation.
 //!
-//! Goal: every response and every error text of the API can be proofread. Method: each file is played
-//! against a new store. Each block is a request and, below `----`, the expected status and JSON.
+//! Goal: every response and every error text of the API can be proofread. Method: the requests of each file
+//! are sent to a new store. Each block is a request and, below `----`, the expected status and JSON.
 //! `UPDATE=1 cargo test -p server api` records the responses again.
 //!
 //! A request is an operation's name and its JSON, or one of `raw <target> <body>`, `freeze`, `advance
-//! <milliseconds>`, `enforce` (throughput), `limit-collections <bytes>` and `tick`. In a request,
-//! `${a*5}` stands for `aaaaa`, and `${Name}` for the first string of a member with that name in the
-//! last response that has one. In a response, values that differ between runs are numbered in the order
-//! of their appearance (`SHARD-1`), times are 0, and 40 or more equal characters are written as in a
-//! request.
+//! <milliseconds>`, `enforce` (throughput), `limit-collections <bytes>` and `tick`. In a request, `${a*5}`
+//! stands for `aaaaa`, and `${Name}` for the first string of a member with that name in the last response
+//! that has one. In a response, values that differ between runs are numbered in the order of their appearance
+//! (`SHARD-1`), times are 0, and 40 or more equal characters are written as in a request.
 
 mod limits;
 mod statements;
@@ -41,7 +40,7 @@ pub(super) async fn open_store(directory: &Path) -> Store {
     Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 
-/// Opens a store that ticks only when a test asks for it.
+/// Opens a store that ticks only when a test calls a tick.
 async fn open_store_without_ticks(directory: &Path) -> Store {
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     Store::open_without_ticks(config(directory), on_fatal).await.unwrap()
@@ -53,11 +52,11 @@ async fn call(store: &Store, operation: &str, body: &str) -> Response {
     handle(store, &format!("{api}_20120810.{operation}"), body.as_bytes()).await
 }
 
-/// A player of one file, which returns it with the actual responses.
+/// Plays the requests of one file and returns the file's text with the actual responses.
 struct Player {
     store: Store,
     captured: BTreeMap<String, String>,
-    /// The numbered values, by kind.
+    /// The values that differ between runs, by kind. Their position is their number.
     numbered: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -110,7 +109,7 @@ impl Player {
             "DescribeEndpoints" => describe_endpoints("localhost:8000", rest.as_bytes()),
             operation => call(&self.store, operation, rest).await,
         };
-        // Few operations respond without a body.
+        // A few operations have responses without a body.
         let mut body = match response.body.as_str() {
             "" => Value::Null,
             text => serde_json::from_str(text).unwrap(),
@@ -136,7 +135,7 @@ impl Player {
         out + rest
     }
 
-    /// Numbers values that differ between runs, and remembers strings by their member's name.
+    /// Numbers the values that differ between runs, and keeps strings by their member's name.
     fn normalise(&mut self, name: &str, value: &mut Value, seen: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(members) => {
@@ -249,7 +248,7 @@ async fn answers_are_as_recorded() {
     assert!(different.is_empty(), "{different}");
 }
 
-/// Goal: every operation has a file, so that it can be proofread.
+/// Goal: every operation has a file, so that its responses can be proofread.
 #[test]
 fn each_operation_has_a_file_that_asks_for_it() {
     let source = include_str!("../operation.rs");
@@ -383,8 +382,8 @@ async fn pages_and_segments_cover_the_table_once() {
     }
 }
 
-/// Goal: pages and segments of an index return every entry once, also if many entries have one key, and
-/// a page of fetched items ends at 1 MB of them.
+/// Goal: pages and segments of an index return every entry once, even if many entries have one key. A page of
+/// fetched items ends at 1 MB of items.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_an_index_cover_it_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -438,8 +437,8 @@ async fn pages_of_an_index_cover_it_once() {
     assert_eq!(backward, forward.concat());
 }
 
-/// Goal: batches respect their limits. Requests beyond 16 MB are returned as unprocessed, ready to be
-/// sent.
+/// Goal: batches respect their limits. Requests beyond 16 MB are returned as unprocessed, in a form that can
+/// be sent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_keep_to_their_limits() {
     let directory = tempfile::tempdir().unwrap();
@@ -478,7 +477,7 @@ async fn batches_keep_to_their_limits() {
     assert_eq!(second["UnprocessedKeys"], serde_json::json!({}));
 }
 
-/// Goal: an expired item is deleted once, with a record that names TTL.
+/// Goal: an expired item is deleted once, and the stream record names TTL as the origin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_record_of_an_expiry_names_time_to_live() {
     let directory = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use super::*;
 /// Returns all results of a statement, read in pages of this size.
 async fn pages_of(store: &Store, statement: &str, limit: usize) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), None);
-    // More pages than items would be a defect too.
+    // The bound of the loop: more than 100 pages would be a defect, too.
     for _ in 0..100 {
         let next = token.map_or_else(String::new, |token| format!(r#","NextToken":{token}"#));
         let body = format!(r#"{{"Statement":"{statement}","Limit":{limit}{next}}}"#);
@@ -23,8 +23,8 @@ async fn pages_of(store: &Store, statement: &str, limit: usize) -> Vec<String> {
     panic!("{statement} does not end");
 }
 
-/// Goal: pages over several collections return each item once, in the requested order of keys, wherever
-/// a page ends. Several parts of one collection return their items once.
+/// Goal: pages over several collections return each item once, in the requested key order, wherever a page
+/// ends. If several ranges are of one collection, its items are still returned once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_go_over_several_collections() {
     let directory = tempfile::tempdir().unwrap();

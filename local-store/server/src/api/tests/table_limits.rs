@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The requested contents of a table.
+/// The requested number of indexes and attributes of a table.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     local: usize,
@@ -57,7 +57,7 @@ fn create(name: &str, Asked { local, global: globals, projected }: Asked) -> Str
     body.to_string()
 }
 
-/// Returns the message of a refusal with its type, or `ok`.
+/// Returns the type and the message of an error, or `ok`.
 async fn outcome(store: &Store, operation: &str, body: &str) -> String {
     let response = call(store, operation, body).await;
     if response.status == 200 {
@@ -86,7 +86,7 @@ async fn a_new_table_has_at_most_the_maximum_of_indexes() {
         (Asked { global: 21, ..asked }, Some(globals)),
         (Asked { local: 101, ..asked }, Some(locals)),
         (Asked { global: 101, ..asked }, Some(globals)),
-        // An attribute counts in each index that projects it.
+        // An attribute counts once for each index that projects it.
         (Asked { global: 5, projected: 20, ..asked }, None),
         (Asked { global: 6, projected: 17, ..asked }, Some(attributes)),
     ]
@@ -99,7 +99,7 @@ async fn a_new_table_has_at_most_the_maximum_of_indexes() {
     }
 }
 
-/// Goal: the same limits apply when a global index is added later, and a deleted index makes room.
+/// Goal: the same limits apply when a global index is added later. Deleting an index allows another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_existing_table_gets_at_most_the_maximum_of_indexes() {
     let directory = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ async fn an_existing_table_gets_at_most_the_maximum_of_indexes() {
     let delete = json!({"TableName": "t-20",
         "GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": "global-7"}}]});
     succeed(&store, "UpdateTable", &delete.to_string()).await;
-    // An index counts until it is removed.
+    // A deleted index counts until the ticks have removed it.
     for _ in 0..20 {
         ticks::tick(&store).await.unwrap();
     }

@@ -43,7 +43,7 @@ async fn compressed_requests_are_decompressed_within_bounds() {
     assert_eq!(server.send_packed("CreateTable", &gzip(TABLE.as_bytes())).await.status, 200);
     let described = server.send_packed("DescribeTable", &gzip(br#"{"TableName":"votes"}"#)).await;
     assert_eq!(described.json()["Table"]["TableName"], "votes");
-    // 64 MB of blanks in some KB.
+    // 64 MB of blanks, compressed to some KB.
     let bomb = gzip(&vec![b' '; 64 * 1024 * 1024]);
     assert!(bomb.len() < 100_000);
     assert_eq!(server.send_packed("ListTables", &bomb).await.status, 413);
@@ -63,7 +63,7 @@ async fn compressed_requests_are_decompressed_within_bounds() {
 async fn headers_have_at_most_16_kb() {
     let server = Server::start().await;
     for (bytes, status) in [(15 * 1024, 200), (17 * 1024, 400)] {
-        // Many lines count together.
+        // The limit counts the sum of many lines.
         let lines =
             (0..bytes / 1024).map(|line| format!("\r\nX-Line-{line}: {}", "x".repeat(1000)));
         let answer = server.send(&format!("{LIST}{}", lines.collect::<String>()), "{}").await;
@@ -113,7 +113,7 @@ async fn only_pages_of_allowed_origins_may_use_the_store() {
         assert!(answer.text().contains("--allow-origin"), "{answer:?}");
         assert!(answer.header("access-control-allow-origin").is_empty(), "{origin}");
     }
-    // The admin endpoint refuses pages even then.
+    // The admin endpoint refuses web pages, even if their origin is allowed.
     let clock = "GET /_weir/clock HTTP/1.1\r\nOrigin: http://localhost:3000";
     assert_eq!(server.send(clock, "").await.status, 403);
 }

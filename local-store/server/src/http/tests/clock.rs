@@ -23,8 +23,8 @@ fn copied(from: &Path) -> tempfile::TempDir {
     to
 }
 
-/// Goal: a restart does not turn the store's time back. Method: the clock is moved, nothing is written,
-/// and the files are opened as they are when the response comes.
+/// Goal: a restart does not turn the store's time back. Method: the clock is moved, nothing is written, and a
+/// new store opens a copy of the files as they were at the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_advance_is_durable_without_later_writes() {
     let server = Server::start().await;
@@ -33,7 +33,7 @@ async fn an_advance_is_durable_without_later_writes() {
         (r#"{"freeze":true}"#, 0),
         (r#"{"advance_ms":7200000}"#, 7_200_000),
     ] {
-        // If the clock runs, the time in the response is already later than the time that was set.
+        // A running clock continues, so the time in the response is later than the time that was set.
         let told = server.store.now().0 + advance;
         let answer = server.send("POST /_weir/clock HTTP/1.1", change).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -58,7 +58,7 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on its own connection.
     async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
         let (mut stream, body) = (self.connect().await, body.as_ref());
         let length = body.len();
@@ -189,12 +189,12 @@ async fn a_connection_serves_many_requests_and_pieces() {
     let server = Server::start().await;
     let mut stream = server.connect().await;
     let request = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2\r\n\r\n{}";
-    // Two requests at once, then one in pieces.
+    // Sends two requests at once, then one in pieces.
     stream.write_all(request.repeat(2).as_bytes()).await.unwrap();
     stream.write_all(&request.as_bytes()[..60]).await.unwrap();
     let mut answered = 0;
     for _ in 0..2 {
-        // Both responses may arrive together, so they are counted in the bytes.
+        // Both responses may arrive in one read, so they are counted in the bytes.
         let mut buffer = [0; 4096];
         if answered < 2 {
             let count = stream.read(&mut buffer).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_connection_serves_many_requests_and_pieces() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_large_bodies_are_refused() {
     let server = Server::start().await;
-    // The length is enough to refuse the body; nothing of it needs to be sent.
+    // The store refuses the body because of its length, so the test sends no body.
     let mut stream = server.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nContent-Length: 99999999\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();

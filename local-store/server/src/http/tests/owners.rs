@@ -1,7 +1,7 @@
 //! Separate tables for each account and Region that requests are signed for.
 //!
-//! Goal: owners neither see nor disturb each other, and each gets its own account and Region in
-//! responses. Signatures are tested elsewhere; here any is accepted.
+//! Goal: owners neither see nor disturb each other, and each gets its own account and Region in responses.
+//! The store here accepts any signature; `access` tests signatures.
 
 use serde_json::Value;
 
@@ -13,9 +13,9 @@ use crate::http::Access;
 type Signer = (&'static str, &'static str);
 
 const FIRST: Signer = ("111122223333", "eu-west-1");
-/// The same account in another Region.
+/// The account of [`FIRST`] in another Region.
 const SECOND: Signer = ("111122223333", "us-east-1");
-/// A key without an account: that of the store.
+/// A key without an account: it uses the store's account.
 const THIRD: Signer = ("anything", "eu-west-1");
 
 async fn start() -> Server {

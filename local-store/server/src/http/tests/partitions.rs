@@ -1,8 +1,8 @@
 //! Splits over the wire, while clients write and follow the stream.
 //!
-//! Goal: a split is visible only as two more shards: no item's records are lost, doubled or out of
-//! order. Method: counters are incremented while partitions are split, and readers that follow the
-//! lineage of the shards count too.
+//! Goal: clients see a split only as two more shards. No record is lost or doubled, and the records of an
+//! item stay in order. Method: counters are incremented while partitions are split. Readers follow the shards
+//! from parent to child and count the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Server {
     }
 }
 
-/// A reader that follows a stream from its beginning, each shard after its parent.
+/// A reader that follows a stream from its beginning. It reads each shard after its parent.
 struct Reader {
     arn: String,
     /// The next iterator of each shard; `None` if the shard was read to its end.
@@ -153,7 +153,8 @@ async fn splits_under_load_neither_lose_nor_repeat_records() {
     for _ in 0..12 {
         server.count_up(COUNTERS).await;
         let answer = server.split(&json!({})).await;
-        // The largest partition may hold a single counter: then another one is split in its middle.
+        // If the largest partition has only one counter, it cannot be split, so another partition is split in
+        // its middle.
         if answer.status == 409 {
             let partitions = server.partitions().await;
             let widest = partitions.iter().max_by_key(|p| width(p)).unwrap();
@@ -171,7 +172,7 @@ async fn splits_under_load_neither_lose_nor_repeat_records() {
     }
     let mut early = reader.await.unwrap();
     let mut late = Reader::start(&server).await;
-    // A child is read only after its parent, and may be listed before the parent was read.
+    // A child shard may be listed before its parent was read, but is read only after it.
     for _ in 0..20 {
         early.read(&server).await;
         late.read(&server).await;
@@ -200,7 +201,7 @@ fn width(partition: &Value) -> u64 {
     token(partition, "last_token") - token(partition, "first_token")
 }
 
-/// Checks that the partitions cover the ring once, and that each has a separate open shard.
+/// Checks that the partitions cover the ring exactly once, and that each has its own open shard.
 fn check_ring(partitions: &[Value]) {
     let mut next = Some(0);
     let mut shards = BTreeSet::new();
@@ -241,8 +242,8 @@ async fn hot_partitions_are_split_where_their_traffic_halves() {
     };
     let after = server.partitions().await;
     check_ring(&after);
-    // Each counter was written 8 times a second. A partition with one of them stays unchanged; one with
-    // several is divided between them.
+    // Each counter was written 8 times a second. A partition with one counter stays as it is; a partition
+    // with several counters is split between them.
     let several: Vec<usize> =
         before.iter().map(|p| within(p, &tokens)).filter(|count| *count > 1).collect();
     assert_eq!(after.len(), before.len() + several.len(), "{tokens:?}");

@@ -1,8 +1,8 @@
 //! Tests of slow clients.
 //!
-//! Goal: a client that sends too slowly is disconnected, at the times in
-//! docs/differences-from-dynamodb.md, and blocks no other client. Method: a connection in memory, and a
-//! clock that jumps to the next timer, so that no real time passes.
+//! Goal: a client that sends too slowly is disconnected, at the times in docs/differences-from-dynamodb.md,
+//! and blocks no other client. Method: a connection in memory, and tokio's paused clock, so that no real time
+//! passes.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ fn guarded(server: &Server) -> (Guarded<Routes>, Arc<Connections>) {
 /// The head of a request with a body of 100 bytes.
 const HEAD: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 100\r\n\r\n";
 
-/// Sends the pieces, each after this number of seconds. Returns the first line of the response (empty if
-/// the connection ends without one) and the seconds after which it came.
+/// Sends the pieces, each after its number of seconds. Returns the first line of the response (empty if the
+/// connection ends without one), and the seconds until it came.
 async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, u64) {
     let begun = Instant::now();
     let (mut reader, mut writer) = tokio::io::split(&mut client);
@@ -50,7 +50,7 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
     }
 }
 
-/// Goal: a connection is closed after a minute without a request, but not while requests come.
+/// Goal: a connection is closed after a minute without a request, but stays open while requests come.
 #[tokio::test]
 async fn a_silent_connection_is_closed() {
     let server = Server::start().await;
@@ -66,7 +66,7 @@ async fn a_silent_connection_is_closed() {
             client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
             assert!(client.read(&mut [0; 1024]).await.unwrap() > 0);
         }
-        // Half a head is not a request.
+        // An incomplete head does not count as a request.
         sleep(Duration::from_secs(30)).await;
         client.write_all(b"GET / HT").await.unwrap();
         client.read(&mut [0; 1024]).await.unwrap()
@@ -88,7 +88,7 @@ async fn clients_that_read_no_response_are_disconnected() {
     let place = connections.place().await.unwrap();
     let (_stop, stopped) = watch::channel(false);
     tokio::time::pause();
-    // The buffer has room for a few bytes of the response.
+    // The buffer is too small for the response.
     let (mut client, stream) = duplex(64);
     let begun = Instant::now();
     let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -99,8 +99,8 @@ async fn clients_that_read_no_response_are_disconnected() {
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
 
-/// Goal: while others wait for its place, a client with an incomplete request is disconnected soon, and
-/// a client with a complete request keeps its time for the response.
+/// Goal: while another client waits for the place, a client with an incomplete request is soon disconnected.
+/// A client with a complete request keeps its time for the response.
 #[tokio::test]
 async fn a_needed_place_is_taken_from_an_incomplete_request() {
     let server = Server::start().await;
@@ -115,7 +115,7 @@ async fn a_needed_place_is_taken_from_an_incomplete_request() {
         ("a whole request", whole, 30),
     ] {
         let place = connections.place().await.unwrap();
-        // The buffer has room for a few bytes of the response, which the client does not read.
+        // The buffer is too small for the response, which the client does not read.
         let (mut client, stream) = duplex(64);
         let begun = Instant::now();
         let want = async {

@@ -1,9 +1,9 @@
 //! Membership repair: replaces the previous identity of a rebuilt node in every group.
 //!
-//! The leader of each arc does it: a node with a new identity first receives the state as a learner,
-//! then becomes a voter in place of its previous identity. A later leader resumes what a crash left
-//! unfinished. The first arc assigns identities, as its members; the other arcs learn them from the
-//! nodes.
+//! The leader of each arc repairs its group. A node with a new identity first receives the state as a
+//! learner, then becomes a voter in place of its previous identity. After a crash, the next leader resumes
+//! the repair. Only the first arc assigns new identities. The leaders of the other arcs learn the identities
+//! from the nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -15,7 +15,7 @@ use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
 /// The interval between two checks of the members.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The time for a rebuilt node to receive its data and become a voter, before the members are checked
+/// The time for a rebuilt node to receive its data and become a voter. After it, the members are checked
 /// again.
 const CHANGE: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
-        // Only the members of the first arc can also be changed by others.
+        // In the first arc, a new identity also changes the members, so the changes must not overlap.
         let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
         let Some(members) = find_members(&node, &peer_service).await else { continue };
         let status = node.status();
@@ -47,9 +47,9 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     }
 }
 
-/// Returns the nodes that are present: for each slot the one whose process says so, if the group knows
-/// it or, in an arc that does not assign identities, knows an earlier one. Returns `None` while a
-/// process is unreachable or has no identity yet, which it may be about to receive.
+/// Returns the members that the group should have: for each slot, the identity that its process reports. The
+/// group must know this identity. An arc that does not assign identities may instead know an earlier one.
+/// Returns `None` while a process is unreachable, or has no identity yet and may soon receive one.
 async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);

@@ -1,9 +1,9 @@
 //! One node of a store whose other nodes are separate processes: how it starts and joins.
 //!
-//! A node with data continues with it. A node without data asks its peers. If any of them has data, the
-//! leader gives the node a new identity and sends it the data. If none has data and all are reachable,
-//! the node in the lowest slot creates the cluster and invites the others. So a cluster is created once,
-//! by one node, and only if there is certainly none. The slots and their addresses never change.
+//! A node with data uses its data. A node without data asks its peers. If a peer has data, the leader gives
+//! the node a new identity and sends it the data. If no peer has data and all are reachable, the node in the
+//! lowest slot creates the cluster and invites the others. This way a cluster is created once, by one node,
+//! and only if there certainly is none. The slots and their addresses never change.
 
 mod membership_repair;
 mod peer_service;
@@ -35,18 +35,20 @@ use node::clock::Clock;
 use node::status::{Role, Status};
 use node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 
-/// The interval between two rounds of questions while a node waits for its peers.
+/// The interval between two rounds of messages while a node waits for its peers.
 const ROUND: Duration = Duration::from_millis(100);
-/// The time-out of a peer's answer about its identity or status.
+/// The time-out of the request for a peer's identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
-/// The time-out for a peer to become a node, or for the leader to assign an identity: some slow syncs.
+/// The time-out for a peer to become a node, or for the leader to assign an identity. It allows some slow
+/// syncs.
 const JOINING: Duration = Duration::from_secs(10);
 /// The interval between two log lines about the wait.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// The time that a node with data waits for a leader before it serves requests nevertheless.
+/// The maximum time that a node with data waits for a leader. After it, the node serves requests without a
+/// leader.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
-/// The time after which a misconfigured peer ends the start; until then a restart of either side can
-/// correct it.
+/// The time for which a misconfigured peer is tolerated before the start fails. In this time, a restart of
+/// either process can correct the configuration.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The node that a process runs.
@@ -56,22 +58,23 @@ pub struct Member {
     pub slot: u64,
     /// The address at which the node of each slot listens for its peers, including this node's.
     pub addresses: BTreeMap<u64, SocketAddr>,
-    /// The secret that all nodes prove to know.
+    /// The secret that each node must prove to know.
     pub secret: Option<ClusterSecret>,
     /// The port for peers.
     pub listener: TcpListener,
 }
 
-/// The peers of a running node. Dropping this ends the work for them.
+/// The connections to the peers of a running node, and the background tasks. Dropping this value ends them.
 pub(super) struct Membership {
     peers: Arc<Peers>,
-    /// The port for peers and the repair of the membership, which end when this is dropped.
+    /// The tasks that serve the port for peers and repair the membership. They end when this value is
+    /// dropped.
     _tasks: JoinSet<()>,
 }
 
 impl Membership {
-    /// Returns the status of each peer's replicas and the directories that it set aside, or why the peer
-    /// does not report them.
+    /// Returns, for each peer, the status of its replicas and the directories that it set aside, or the
+    /// reason why the peer did not report them.
     pub(super) async fn statuses(&self) -> Vec<(u64, Result<(Vec<Status>, Vec<String>), String>)> {
         let ask = async |slot| {
             let answer = match self.peers.ask(slot, &Question::Status, QUESTION).await {
@@ -104,11 +107,11 @@ pub(super) struct Start<'a> {
     pub(super) arcs: u32,
     pub(super) clock: &'a Arc<Clock>,
     pub(super) host: &'a Host,
-    /// Called when the node's disk is damaged and its peers can do without the node.
+    /// Called when the node's disk is damaged and its peers can continue without it.
     pub(super) restart: OnFatal,
 }
 
-/// Starts the node, once its identity is known, and waits for a leader.
+/// Starts the node once its identity is known, and waits for leaders.
 pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
     let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
@@ -149,7 +152,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
-/// Returns why a node whose directories were set aside does not create a cluster.
+/// Returns the reason why a node with set-aside directories does not create a cluster.
 fn set_aside_before(aside: &[String]) -> String {
     format!(
         "this node had data, which was damaged and set aside ({}): it waits for a rebuild from its peers, \
@@ -162,7 +165,7 @@ fn identity_of(identity: &Identity) -> PeerIdentity {
     PeerIdentity { cluster: identity.cluster.clone(), node: identity.node }
 }
 
-/// Opens the node's directory; `None` if it has no data. A damaged one is set aside.
+/// Opens the node's directory; `None` if it has no data. A damaged directory is set aside.
 async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
     let Some(files) = cluster::open_slot(data, slot, host).await? else {
         return match directory::find_node_beside(data, slot) {
@@ -175,7 +178,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
         };
     };
     if files.log.is_fresh() && !files.has_empty_states()? {
-        // The node has forgotten its vote, so it must not vote again.
+        // Without its log the node does not know how it voted, so it must not vote again under this identity.
         drop(files);
         cluster::set_aside(data, slot, "its log is missing")?;
         return Ok(None);
@@ -183,7 +186,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
     Ok(Some(files))
 }
 
-/// A node before its start.
+/// The state of a process whose node has not started yet.
 struct Begin<'a> {
     data: PathBuf,
     local: Arc<Local>,
@@ -194,7 +197,7 @@ struct Begin<'a> {
     host: &'a Host,
 }
 
-/// The answers of the peers about themselves, by slot.
+/// For each slot, the answer of the peer about its identity, or the reason why there is none.
 type Answers = BTreeMap<u64, Result<Who, String>>;
 
 impl Begin<'_> {
@@ -212,7 +215,7 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Starts a node that is a member since the cluster was created.
+    /// Starts a node that was a member when the cluster was created.
     async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
         TokenKey::of_member(&self.data)?;
         stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
@@ -221,8 +224,8 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Creates the group of each arc that has none, if this node created the cluster: it may have died
-    /// during that.
+    /// Creates the group of each arc that has none, if this node created the cluster. It may have died before
+    /// all groups were created.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -244,14 +247,14 @@ impl Begin<'_> {
         loop {
             let aside = directory::list_damaged(&self.data, self.local.slot);
             if let Ok((invitation, answer)) = invited.try_recv() {
-                // A node that had data has a cluster, so it must not join a new one.
+                // A node that had data belongs to a cluster, so it must not join a new cluster.
                 if !aside.is_empty() && incarnation_of(invitation.identity.node) == 0 {
                     let _ = answer.send(Answer::Refused(set_aside_before(&aside)));
                     continue;
                 }
                 let files = self.adopt_identity(&invitation, files)?;
                 let replicas = self.start_node(files).await?;
-                // A peer that got no answer asks again.
+                // If the answer is lost, the peer asks again.
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
             }
@@ -305,10 +308,11 @@ impl Begin<'_> {
         }
     }
 
-    /// Returns whether the processes died while the cluster was created, for a node that was invited to
-    /// it and has no data. All nodes must be reachable, and those that know the cluster must have its
-    /// members and no later log entry. So no leader wrote anything, and no forgotten vote matters.
-    /// Without this node no other could lead or give it a new identity.
+    /// Returns whether the processes died while the cluster was created. Called for a node that was invited
+    /// but has no data. All nodes must be reachable, and each node that knows the cluster must have no log
+    /// entry after the members. In this case no leader wrote anything, so it does not matter if this node has
+    /// lost a vote. The node must start with its identity, because without it the others may have no majority
+    /// to elect a leader that could assign a new identity.
     async fn has_died_early(&self, answers: &Answers, own: &Identity) -> bool {
         if incarnation_of(own.node) > 0 {
             return false;
@@ -326,8 +330,8 @@ impl Begin<'_> {
         true
     }
 
-    /// Returns whether the peer in a slot runs, none of its replicas leads, and none has an entry after
-    /// the members, which have the index 0.
+    /// Returns whether the peer in a slot runs, leads no arc, and has no entry after the members, which have
+    /// the index 0.
     async fn knows_members_alone(&self, slot: u64, arcs: u32) -> bool {
         let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
         let Ok(Answer::Status(replicas, _)) = answer else { return false };
@@ -347,7 +351,7 @@ impl Begin<'_> {
         join_all(self.peers.slots().map(ask)).await.into_iter().collect()
     }
 
-    /// Creates a cluster with this node as the first one.
+    /// Creates a cluster whose first node is this one.
     fn create_cluster(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
@@ -355,7 +359,7 @@ impl Begin<'_> {
         cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
-    /// Invites the peers that are not yet nodes of the new cluster. Returns whether all have joined.
+    /// Invites the peers that are not yet nodes of the new cluster. Returns true if all have joined.
     async fn invite(
         &self,
         answers: &Answers,
@@ -381,8 +385,8 @@ impl Begin<'_> {
             let arcs = own.arcs;
             let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
-            // The connection, and with it the answer, ends when the peer adopts its identity. The next
-            // round shows the result.
+            // When the peer adopts its identity, the connection ends, and the answer may be lost. The next
+            // round finds out whether the peer has joined.
             if let Ok(Answer::Refused(reason)) = asked {
                 progress.say(&format!("node {slot} does not join: {reason}"));
             }
@@ -390,7 +394,7 @@ impl Begin<'_> {
         Ok(all)
     }
 
-    /// Asks for a new identity, from whichever peer leads.
+    /// Requests a new identity from the peers until the leader among them assigns one.
     async fn rejoin(&self) -> Result<Invitation, String> {
         let mut reasons = Vec::new();
         for slot in self.peers.slots() {
@@ -405,7 +409,7 @@ impl Begin<'_> {
         Err(reasons.join("; "))
     }
 
-    /// Makes this process the invited node, durably.
+    /// Stores the identity of the invitation durably as that of this process.
     fn adopt_identity(
         &self,
         invitation: &Invitation,
@@ -433,7 +437,8 @@ impl Begin<'_> {
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
         while tokio::time::timeout(ROUND, read()).await.is_err() {
-            // If one of two peers differs, the peer may be misconfigured; if both do, it is this node.
+            // If only one of two peers refuses, that peer may be misconfigured. If both refuse, it is this
+            // node.
             let refusals = self.peers.refusals();
             let waited = begun.elapsed() > LEADER_WAIT;
             if let Some(reason) = refusals.first()
@@ -466,7 +471,7 @@ impl Begin<'_> {
         Ok(())
     }
 
-    /// Returns the node that replaced this one, if the leader of an arc knows one.
+    /// Returns the identity that replaced this node, if the leader of an arc knows one.
     async fn find_successor(&self, own: NodeId) -> Option<NodeId> {
         for slot in self.peers.slots() {
             let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
@@ -474,7 +479,8 @@ impl Begin<'_> {
             for status in replicas.iter().filter(|status| status.role == Role::Leader) {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
-                // An arc that has not admitted this node yet still knows the previous one.
+                // An arc that has not admitted this node yet still has its previous identity, so only later
+                // ones count.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)
@@ -490,7 +496,7 @@ impl Begin<'_> {
     }
 }
 
-/// Returns a name that no other cluster has.
+/// Returns a random name for a new cluster.
 fn new_cluster() -> Result<String, String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
@@ -507,7 +513,7 @@ fn waiting_for(answers: &Answers, all_needed: bool) -> String {
     }
 }
 
-/// An occasional log line about what the node waits for, and the time of the last one.
+/// The log lines about the wait, at most one per interval. Contains the time of the last line.
 struct Progress(Instant);
 
 impl Progress {

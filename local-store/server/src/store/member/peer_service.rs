@@ -1,4 +1,4 @@
-//! Answers the messages of peers, before and while this process's node runs.
+//! The service that answers messages of peers, before and while this process's node runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -19,18 +19,18 @@ use node::{Node, NodeId, WeakNode};
 /// An invitation, and the sender for its answer.
 pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
 
-/// The service that answers peers.
+/// The service that answers messages of peers.
 pub(super) struct PeerService {
     local: Arc<Local>,
     data: PathBuf,
     clock: Arc<Clock>,
     peers: Weak<Peers>,
-    /// Whether the directory had data before the node ran.
+    /// Whether the directory had data before the node started.
     had_data: bool,
     /// The replicas of the node, in the order of their arcs.
     replicas: OnceLock<Vec<WeakNode>>,
     invitations: mpsc::Sender<Invited>,
-    /// Locked while the members of the group change, so that changes follow one another.
+    /// The lock for membership changes, which must not overlap.
     changing: Mutex<()>,
 }
 
@@ -56,9 +56,9 @@ impl PeerService {
         (Arc::new(peer_service), invited)
     }
 
-    /// Passes messages to the node from now on.
+    /// From now on, passes messages to the node.
     pub(super) fn attend(&self, replicas: &[Node]) {
-        // A process runs one node, once.
+        // A process starts its node only once, so the value is never set twice.
         let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
     }
 
@@ -90,13 +90,13 @@ impl PeerService {
         }
     }
 
-    /// Returns the slots of the cluster without this node's.
+    /// Returns the slots of the cluster except this node's.
     pub(super) fn peer_slots(&self) -> Vec<u64> {
         let own = self.local.slot;
         self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
     }
 
-    /// Waits until no other change of the members is in progress.
+    /// Waits until no other membership change is in progress, and locks further ones.
     pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.changing.lock().await
     }
@@ -116,14 +116,14 @@ impl PeerService {
     }
 
     async fn rejoin(&self, slot: u64) -> Answer {
-        // The leader of the first arc assigns identities; the other arcs follow.
+        // Only the leader of the first arc assigns identities; the other arcs adopt them.
         let Some(node) = self.replica(ArcId::FIRST) else {
             return Answer::Refused("it is not running yet".to_owned());
         };
         if node.leader() != Some(node.id()) {
             return Answer::Refused(format!("node {} is not the leader", self.local.slot));
         }
-        // The sender may not be the process at the slot's address.
+        // The process at the slot's address must confirm, because the sender may be another one.
         match self.ask_who(slot).await {
             Some(who) if !who.has_data => {}
             Some(_) => {
@@ -152,7 +152,7 @@ impl PeerService {
         let Some(own) = own else {
             return Answer::Refused("it has no identity".to_owned());
         };
-        // A node without the key must not hand out another one than it uses.
+        // A node that lacks the key must not hand out a new one, because the cluster uses another.
         let token_key = match TokenKey::of_member(&self.data) {
             Ok(token_key) => token_key,
             Err(reason) => return Answer::Refused(reason),
@@ -172,7 +172,8 @@ impl PeerService {
         match question {
             Question::Node(message) => match self.replica(message.arc) {
                 Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
-                // The sender of a write or a read waits for another leader, or for this one.
+                // The sender of a write or a read tries again until a leader is found, which may be this
+                // node.
                 None => match message.request {
                     Request::Submit(_) | Request::ReadIndex => {
                         Answer::Node(Box::new(Response::NotLeader))

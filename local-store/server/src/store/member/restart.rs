@@ -18,7 +18,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// The interval between two log lines about why the node waits.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Restarts the process once the node with these replicas is damaged and its peers can do without it.
+/// Waits until the node with these replicas is damaged and its peers can continue without it, then restarts
+/// the process.
 pub(super) async fn run(
     replicas: Vec<WeakNode>,
     peers: Weak<Peers>,
@@ -47,10 +48,10 @@ pub(super) async fn run(
     }
 }
 
-/// Checks with the peers that they can do without this node.
+/// Checks with the peers that they can continue without this node.
 ///
 /// # Errors
-/// Why they cannot.
+/// The reason why the node is still needed.
 async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
     let mut others = Vec::new();

@@ -1,9 +1,9 @@
-//! Detects a data directory that was restored from an older copy, if the current leader can tell.
+//! Detects a data directory that was restored from an older copy, if the current leader knows about it.
 //!
-//! A node that lacks entries that it acknowledged must not vote. A majority with it may elect a leader
-//! that lacks them too, and writes that clients believe durable would be lost. A leader remembers what
-//! each node acknowledged to it during its term; no other node does. So a copy that is restored while
-//! there is no leader, or after the leader has changed, is not detected.
+//! A node that lacks entries that it acknowledged must not vote. With its vote, a node that lacks the same
+//! entries could become the leader, and acknowledged writes would be lost. Only the leader knows what each
+//! node acknowledged during its term. A restored copy is therefore not detected while there is no leader, or
+//! after the leader has changed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use node::ring::ArcId;
 use node::slot_of;
 use node::status::{Role, Status};
 
-/// The time for reaching the leaders before a node with data starts without them. It is used up only if
-/// a peer is unreachable and no other leads.
+/// The maximum time for finding the leaders before a node with data starts without them. The whole time
+/// passes only if a peer is unreachable and no other node leads.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Asks the leaders, before a node with data starts.
+/// Asks the leaders what this node acknowledged. Called before a node with data starts.
 ///
 /// # Errors
 /// A leader knows that the node acknowledged entries that are not in its log.
@@ -33,7 +33,7 @@ pub(super) async fn refuse_older_copy(
     for leader in find_leaders(peers, files.homes.len()).await.values() {
         let (term, last) = files.log.position(leader.arc);
         let Some(acknowledged) = leader.acknowledged.get(&files.identity.node) else { continue };
-        // A leader of a later term may have replaced entries that were acknowledged to an earlier one.
+        // A leader of a later term may have replaced entries that were acknowledged in an earlier term.
         if term > leader.term || last >= Some(*acknowledged) {
             continue;
         }
@@ -53,7 +53,7 @@ pub(super) async fn refuse_older_copy(
     Ok(())
 }
 
-/// Returns the leader of each arc with the latest term, as far as it can be reached within [`WAIT`].
+/// Returns the leader with the latest term for each arc, if it is reached within [`WAIT`].
 async fn find_leaders(peers: &Peers, arcs: usize) -> BTreeMap<ArcId, Status> {
     let begun = Instant::now();
     let mut leaders = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Three stores with a node each over sockets: how a cluster is created, how a node returns, and which
+//! Three stores over sockets, each with one node: how a cluster is created, how a node returns, and which
 //! nodes are refused.
 
 use std::time::Duration;
@@ -15,8 +15,8 @@ struct Trio {
     /// The number of arcs of the nodes.
     arcs: u32,
     addresses: BTreeMap<u64, SocketAddr>,
-    /// The ports, kept open also while a node is down, because a connection of another test could take
-    /// one.
+    /// The ports. They stay open while a node is down, because a connection of another test could take a free
+    /// port.
     listeners: BTreeMap<u64, std::net::TcpListener>,
 }
 
@@ -141,7 +141,7 @@ async fn survive(trio: Trio) {
         "a restart changes nobody's identity"
     );
     drop(stores.remove(2));
-    // The directory is removed once no process has it open.
+    // The directory is removed only after all processes have closed it.
     while trio.open_lock(3).is_none() {
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
@@ -187,7 +187,7 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
         });
         let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
         drop(others);
-        // The first node has stored its members durably in one arc, and no other knows them.
+        // One arc of the first node has durably stored its members. No other node knows them.
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let transport = Arc::new(LocalTransport::default());
         let replicas =
@@ -235,8 +235,8 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Goal: a node whose directory was restored from an older copy does not vote while the leader to which
-/// it had acknowledged more is alive.
+/// Goal: a node whose directory was restored from an older copy does not vote, as long as the leader lives
+/// that knows what the node acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     let trio = Trio::new(1);

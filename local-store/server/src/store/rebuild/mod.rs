@@ -1,9 +1,9 @@
-//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its
-//! directory is set aside, and the node receives its data from its peers with a new identity.
+//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its directory is
+//! set aside, and the node receives its data from its peers with a new identity.
 //!
-//! Nodes are rebuilt one at a time, and only if the others can do without the node (`node::redundancy`).
-//! The process may end at any moment: a start finds a directory with recorded damage, none, or a new
-//! one, and continues from there.
+//! Nodes are rebuilt one at a time, and only if the other nodes can continue without the node
+//! (`node::redundancy`). The process may end at any moment. The next start finds a directory with recorded
+//! damage, no directory, or a new one, and continues from there.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +21,12 @@ use node::clock::Clock;
 use node::status::Status;
 use node::{Node, NodeId, check_redundancy, slot_of};
 
-/// The interval between two checks of the nodes. Reads use other nodes at once; a write may wait for
-/// this.
+/// The interval between two checks of the nodes. Reads use another node at once, but a write may wait for
+/// this interval.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
-/// The time for requests that still use a stopped node to end: twice the maximum time of a request.
+/// The time for requests on a stopped node to end: twice the maximum time of a request.
 const RELEASE: Duration = Duration::from_secs(20);
 /// The interval between two attempts to create the new directory.
 const RETRY: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) struct Rebuild {
     pub(super) host: Host,
 }
 
-/// Watches the nodes for as long as the store exists.
+/// Watches the nodes as long as the store exists.
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
     let mut logged_at: Option<Instant> = None;
     loop {
@@ -71,7 +71,7 @@ impl Rebuild {
     /// Stops a damaged node and sets its directory aside. Returns the new identity of the node.
     ///
     /// # Errors
-    /// Why the node has to wait. Nothing has changed, except that it may have been assigned an identity.
+    /// The reason why the node has to wait. Nothing has changed, but a new identity may have been assigned.
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
@@ -100,8 +100,8 @@ impl Rebuild {
         Ok(Identity::new(self.cluster.clone(), admitted, arcs))
     }
 
-    /// Waits until nothing of a stopped node uses its directory. A reader of the old paths must not find
-    /// the new files.
+    /// Waits until a stopped node has closed all files of its directory. A reader with the old paths must not
+    /// find the new node's files.
     async fn wait_for_release(&self, slot: u64) {
         let path = directory::path(&self.data, slot);
         let begun = Instant::now();
@@ -117,7 +117,7 @@ impl Rebuild {
         }
     }
 
-    /// Starts an empty node, which then receives its data. Ends with the store.
+    /// Starts an empty node, which then receives its data. Gives up when the store is dropped.
     async fn begin_again(&self, store: &WeakStore, identity: Identity) {
         let slot = slot_of(identity.node);
         loop {
@@ -136,7 +136,7 @@ impl Rebuild {
         cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
     }
 
-    /// Adds a new node to the store, and to each group once it has its data.
+    /// Adds a new node to the store. When it has its data, it is also added to each group.
     fn seat(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());
@@ -152,7 +152,7 @@ impl Rebuild {
     }
 }
 
-/// Returns the replicas of the node in a slot, and those of the others.
+/// Returns the replicas of the node in a slot, and the replicas of the other nodes.
 fn split(nodes: &[Replicas], slot: u64) -> (&[Node], Vec<&Replicas>) {
     let is_meant = |node: &&Replicas| node.first().is_some_and(|it| slot_of(it.id()) == slot);
     let (meant, others): (Vec<_>, Vec<_>) = nodes.iter().partition(is_meant);

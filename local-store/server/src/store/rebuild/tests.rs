@@ -1,4 +1,4 @@
-//! Damage that is reported while a store of three nodes runs: its effect on the nodes and on writes.
+//! The effect of damage on the nodes and on writes, while a store of three nodes runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::api;
 use crate::store::Config;
 use node::incarnation_of;
 
-/// The time-out of all waits, on a machine that is busy with other tests.
+/// The time-out of all waits. It is long, because the machine may be busy with other tests.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The number of attempts of one request, as of a client.
+/// The maximum number of attempts of one request, as in an SDK.
 const TRIES: u64 = 8;
 
-/// A store in a folder, and its acknowledged writes.
+/// A store in a folder, and the number of its acknowledged writes.
 struct Fixture {
     folder: tempfile::TempDir,
     arcs: u32,
@@ -56,7 +56,7 @@ impl Fixture {
         self.written += 1;
     }
 
-    /// Compares the items read with the acknowledged ones.
+    /// Checks that every acknowledged item can be read.
     async fn check(&self, store: &Store) {
         for number in 0..self.written {
             let key = json!({"p": {"S": format!("k{number}")}});
@@ -106,7 +106,7 @@ fn leader(store: &Store) -> u64 {
     slot_of(store.replica(node::ring::ArcId::FIRST).id())
 }
 
-/// Returns for each node how often it was assigned an identity, if all of them vote and none is damaged.
+/// Returns the incarnation of each node, by slot, if all nodes vote and none is damaged.
 fn whole(store: &Store) -> Option<BTreeMap<u64, u64>> {
     let statuses = store.statuses();
     let ids: BTreeSet<NodeId> = statuses.iter().map(|status| status.node).collect();

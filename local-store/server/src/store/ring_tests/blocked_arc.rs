@@ -1,7 +1,7 @@
-//! What an arc that accepts no index entries blocks: writes of their table, TTL and the building of
-//! indexes, and nothing else.
+//! The effect of an arc that accepts no index entries: it blocks writes of their table, TTL and the building
+//! of indexes, and nothing else.
 //!
-//! Method: an index that one arc knows, and the others do not yet, so that its entries wait.
+//! Method: one arc knows an index that the other arcs do not know yet, so its entries wait.
 
 use partition::{
     IndexNumber, IndexStatus, Placement, SecondaryIndex, TimeToLive, TimeToLiveChange, adds_entries,
@@ -12,10 +12,10 @@ use crate::api::{self, Response};
 use crate::store::outbox_relay;
 use crate::store::ticks::{self, Swept};
 
-/// The arc whose entries wait.
+/// The arc that knows the index, so that its entries wait.
 const AHEAD: ArcId = ArcId(1);
 
-/// Adds an index to the tables of some arcs. The returned command does the same for the others.
+/// Returns the command that adds an index to the table in an arc. The test sends it to [`AHEAD`] first.
 fn adopt(known: &Table) -> Command {
     let mut wider = known.definition();
     let late = SecondaryIndex { number: IndexNumber(1), ..wider.indexes[0].clone() };
@@ -56,7 +56,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     store.submit(puts.collect()).await.unwrap();
     assert!(store.blocks_writes(&known, &key(made)).unwrap());
 
-    // Background work waits too, but the removal of an index does not.
+    // Background work waits, too. The removal of an index does not wait.
     let replica = store.replica(AHEAD);
     assert!(!outbox_relay::has_room(&store, &replica, &known).unwrap());
     let with = |status: IndexStatus| {
@@ -96,7 +96,7 @@ async fn a_blocked_sweep_reports_the_blocked_tables() {
     create(&store).await;
     let change = TimeToLiveChange::Enable("ttl".to_owned());
     store.submit(vec![Command::UpdateTimeToLive { table: TABLE, change }]).await.unwrap();
-    // The arcs proceed one after the other until TTL is enabled in each of them.
+    // The table changes arc by arc, so TTL is enabled everywhere only after several ticks.
     for _ in 0..3 {
         ticks::tick(&store).await.unwrap();
     }
@@ -123,7 +123,7 @@ async fn a_blocked_sweep_reports_the_blocked_tables() {
     }
     store.indexes_settled().await.unwrap();
     let mut expired = 0;
-    // The deleted items have entries to deliver, which may take longer than a sweep waits.
+    // The index entries of deleted items must be delivered, which may take longer than one sweep waits.
     for _ in 0..100 {
         expired += store.sweep_time_to_live().await.unwrap().expired;
         if expired == 1000 {

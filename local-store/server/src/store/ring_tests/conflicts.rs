@@ -11,9 +11,9 @@ async fn answer(store: &Store, operation: &str, body: &Value) -> (u16, Value) {
     (response.status, serde_json::from_str(&response.body).unwrap())
 }
 
-/// Returns a store in which a transaction has locked the second of two items, which are in two arcs.
+/// Returns a store with two items in two arcs. A transaction has locked the second one.
 async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
-    // Without ticks no unfinished transaction is recovered.
+    // Without ticks, unfinished transactions are not recovered.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder, ARCS), on_fatal).await.unwrap();
     create(&store).await;
@@ -34,8 +34,7 @@ async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
     (store, free, locked)
 }
 
-/// Goal: a request that meets a transaction gets DynamoDB's conflict, and reads of the previous state
-/// continue.
+/// Goal: a request for a locked item gets DynamoDB's conflict error. Reads still return the previous state.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_is_reported_for_each_operation() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +73,7 @@ async fn a_conflict_is_reported_for_each_operation() {
             "{operation}"
         );
     }
-    // A batch returns unprocessed writes, and a statement gets its conflict.
+    // A batch returns the write as unprocessed, and a statement gets the conflict error.
     let requests =
         json!([{"PutRequest": {"Item": key(free)}}, {"PutRequest": {"Item": key(locked)}}]);
     let batch = json!({"RequestItems": {"things": requests}});
@@ -86,7 +85,7 @@ async fn a_conflict_is_reported_for_each_operation() {
     assert_eq!(status, 200);
     assert_eq!(said["Responses"][0]["Error"]["Code"], "TransactionConflict", "{said}");
 
-    // Reads outside of transactions see the previous state.
+    // Reads outside of transactions return the previous state.
     for consistent in [false, true] {
         let mut read = of(locked);
         read["ConsistentRead"] = json!(consistent);
@@ -95,8 +94,8 @@ async fn a_conflict_is_reported_for_each_operation() {
     }
 }
 
-/// Goal: a request whose earlier attempt has locked the items gets that error, and another request gets
-/// a conflict.
+/// Goal: a repeated request whose earlier attempt has locked the items gets the error for a transaction in
+/// progress. Any other request gets a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_earlier_attempt_is_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,7 +113,7 @@ async fn a_running_earlier_attempt_is_reported() {
         let (status, said) = answer(&store, "TransactWriteItems", &write).await;
         assert_eq!(status, 400, "{token:?}: {said}");
         assert!(said["__type"].as_str().unwrap().ends_with(kind), "{token:?}: {said}");
-        // The same below the API.
+        // The same test below the API.
         let token = token.map(|token| store.request_token(token));
         let replies = store.submit(vec![transfer(free, locked, 1, token)]).await.unwrap();
         let conflict = vec![CancellationReason::None, CancellationReason::Conflict];

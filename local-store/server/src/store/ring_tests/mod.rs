@@ -1,5 +1,5 @@
 //! A store of three nodes and three arcs on a real directory: tables and indexes over arcs, restarts,
-//! transactions whose sum is audited, and transactions whose coordinator is lost.
+//! transactions that must keep a sum, and transactions whose coordinator is lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn put(name: u64, n: u64) -> Write {
     write(name, WriteAction::put(&item.with("g", format!("g{}", name % 7).as_str())))
 }
 
-/// Returns the write that adds to a balance, or subtracts what is there.
+/// Returns a write that adds `n` to a balance, or subtracts it if the balance is large enough.
 fn change(name: u64, sign: char, n: u64) -> Write {
     let values = BTreeMap::from([(":n".to_owned(), number(n))]);
     let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
@@ -155,7 +155,7 @@ fn count_entries(store: &Store, forward: bool) -> usize {
     entries
 }
 
-/// Returns two names whose items are in different arcs, neither of them in the first.
+/// Returns two names whose items are in two different arcs, neither of which is the first.
 fn names_apart(store: &Store) -> (u64, u64) {
     let arc = |name: &u64| table(store).arc_of(&key(*name));
     let find = |arc_id| (0..100).find(|name| arc(name) == ArcId(arc_id)).unwrap();
@@ -184,7 +184,7 @@ async fn data_over_several_arcs_survives_a_restart() {
     store.indexes_settled().await.unwrap();
     assert_eq!((count_entries(&store, true), count_entries(&store, false)), (200, 200));
     drop(store);
-    // The requested number of arcs is ignored, because the ring exists.
+    // The requested number of arcs is ignored, because the directory already has a ring.
     let store = open(folder.path(), 1).await;
     assert_eq!(store.arc_count(), ARCS);
     assert_eq!(read_all(&store).len(), 200);
@@ -213,7 +213,7 @@ async fn a_token_is_known_in_every_arc() {
         assert!(matches!(made[..], [Reply::Transacted { repeated: false, .. }]), "{made:?}");
         let again = store.submit(vec![transfer(a, b, 5, token.clone())]).await.unwrap();
         assert!(matches!(again[..], [Reply::Transacted { repeated: true, .. }]), "{again:?}");
-        // Another transaction, even one in a single arc.
+        // The same token in another transaction, even in a single arc.
         let one = Transaction { token, operations: vec![change(a, '+', 7)] };
         let other = store.submit(vec![Command::Transaction(Box::new(one))]).await.unwrap();
         assert_eq!(other, [Reply::TokenMismatch]);
@@ -226,7 +226,7 @@ async fn a_token_is_known_in_every_arc() {
     assert!(balances.values().any(|n| *n == 75), "{balances:?}");
 }
 
-/// Goal: however transfers interleave, every reader of all accounts sees the same sum.
+/// Goal: whatever the order of transfers, every reader of all accounts sees the same sum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_bank_over_arcs_always_has_the_same_sum() {
     const ACCOUNTS: u64 = 12;
@@ -283,11 +283,12 @@ async fn a_bank_over_arcs_always_has_the_same_sum() {
     assert_eq!(sum, ACCOUNTS * 100);
 }
 
-/// Goal: no index entry is delivered to an arc that does not know the table yet, where it would be lost.
+/// Goal: no index entry is delivered to an arc that does not know the table yet. The entry would be lost
+/// there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_accepts_no_items_before_every_arc_knows_it() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ticks only this test updates the other arcs.
+    // Without ticks, only this test updates the other arcs.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     let first = store.replica(ArcId::FIRST);
@@ -309,7 +310,7 @@ async fn a_table_accepts_no_items_before_every_arc_knows_it() {
     assert_eq!((read_all(&store).len(), count_entries(&store, true)), (40, 40));
 }
 
-/// Goal: the number of a partition in a request may be any.
+/// Goal: a request with an unknown partition number is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_no_arc_has_is_not_split() {
     let folder = tempfile::tempdir().unwrap();
@@ -350,7 +351,7 @@ async fn a_read_over_arcs_notices_a_write_between_its_two_reads() {
     }
 }
 
-/// Goal: a client that has read items by locking them can write them at once.
+/// Goal: a client that has read items with locks can write them at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_leaves_no_locks_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -378,12 +379,12 @@ async fn a_read_leaves_no_locks_behind() {
     }
 }
 
-/// Goal: a read that was recovered as unfinished, and released, before all its items were locked does
-/// not return values of different points in time.
+/// Goal: a read with locks may be recovered and released before all its items are locked. It then reports a
+/// conflict instead of values from different points in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ticks only this test ends the read.
+    // Without ticks, only this test ends the read.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     create(&store).await;
@@ -404,7 +405,7 @@ async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
         };
         let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
         if is_given_up {
-            // The leader of the arc recovers what seems unfinished.
+            // Does what the leader of the arc does when it recovers the read.
             assert!(reader_of(&[(first, 0)]).release().await.unwrap());
             let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
             let two = Transaction { token: None, operations: two };
@@ -419,7 +420,7 @@ async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
     }
 }
 
-/// Goal: what a lost coordinator has prepared is released, and what it has decided is applied.
+/// Goal: if the coordinator is lost, an undecided transaction is released, and a decided one is applied.
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_transactions_are_recovered() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,7 +451,7 @@ async fn unfinished_transactions_are_recovered() {
             let replies = store.replica(home).submit(vec![command]).await.unwrap();
             assert_eq!(replies, [Reply::Decided { commit: true }]);
         }
-        // The coordinator never returns. Other writers wait until the items are unlocked.
+        // The coordinator never returns. Other writers get through once recovery has unlocked the items.
         let expected = if decided { 11 } else { 10 };
         for name in [a, b] {
             let free = loop {
@@ -468,12 +469,12 @@ async fn unfinished_transactions_are_recovered() {
     }
 }
 
-/// Goal: after a request was answered as executed before, every strongly consistent read sees it,
-/// although its first coordinator was lost or is late after the decision.
+/// Goal: if a repeated request gets the result of its earlier execution, every strongly consistent read then
+/// sees the writes, even if the first coordinator was lost or is slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_transaction_is_readable_once_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ticks no other process finishes the transaction.
+    // Without ticks, nothing else finishes the transaction.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     create(&store).await;

@@ -20,17 +20,17 @@ use super::{statement, stream};
 
 pub(super) type Outcome = Result<(), TestCaseError>;
 
-/// The maximum number of pages of one Query. An endless one would hang the test.
+/// The maximum number of pages of one Query. An endless Query must not hang the test.
 const PAGES_MAX: usize = 1000;
 
-/// One history on its own tables.
+/// The run of one history on its own tables.
 pub(super) struct Play<'s> {
     pub(super) store: &'s Store,
     pub(super) tables: Vec<String>,
     pub(super) state: State,
 }
 
-/// Plays a history on new tables and removes them.
+/// Runs a history on new tables, and removes them.
 pub(super) async fn play(store: &Store, number: u64, history: &[Operation]) -> Outcome {
     let tables: Vec<String> = (0..KINDS.len()).map(|kind| format!("t{number}-{kind}")).collect();
     for (kind, name) in KINDS.iter().zip(&tables) {
@@ -57,7 +57,7 @@ pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, got
     if expected == got { Ok(()) } else { fail(what, expected, got) }
 }
 
-/// Returns the item that a successful write returns.
+/// Returns the item that the response to a successful write contains.
 fn returned(write: &Write, written: &Written, returns: Returns) -> Option<Item> {
     let changed = |image: &Option<Item>| {
         let Change::Update(actions) = &write.change else { return None };
@@ -110,7 +110,7 @@ impl Play<'_> {
     }
 
     async fn carry_out(&mut self, operation: &Operation) -> Outcome {
-        // Over several arcs the indexes lag; the model's are updated at once.
+        // With several arcs, indexes lag behind, but the model updates its indexes at once.
         self.store
             .indexes_settled()
             .await
@@ -268,7 +268,8 @@ impl Play<'_> {
             }
             return Ok(());
         }
-        // An empty value for an index key refuses the request instead of cancelling it.
+        // An empty value for an index key fails the request with a validation error instead of cancelling the
+        // transaction.
         if decided.iter().any(|decision| matches!(decision, Err(Refusal::Invalid)))
             && error_type(&response.body) == "ValidationException"
         {
@@ -306,7 +307,7 @@ impl Play<'_> {
         same(&body, &expected, &found)
     }
 
-    /// Returns what a Query or Scan reads: entries in any order, each with its whole item.
+    /// Returns what a Query or Scan reads: pairs of an entry and its whole item, in any order.
     fn read_of(&self, read: &Read) -> Vec<(Item, Item)> {
         match read.index() {
             Some(index) => self.state.entries(read.table, index),
@@ -404,7 +405,7 @@ impl Play<'_> {
                 })
                 .await?;
             let Some(last) = last else {
-                // A partition key of a table without sort key has one item, so there is no next page.
+                // A Query of a table without sort key reads at most one item, so it has no next page.
                 let is_key = operation == "Query" && read.index().is_none();
                 let reads_one_item = is_key && KINDS[read.table].sort.is_none();
                 return if reads_one_item || read.limit.is_none_or(|limit| scanned < limit) {
@@ -435,7 +436,7 @@ impl Pages {
         self.scanned += other.scanned;
     }
 
-    /// Compares everything but the order. Returns the items of the response.
+    /// Compares everything except the order. Returns the items of the response.
     fn check(
         self,
         read: &Read,

@@ -20,7 +20,7 @@ pub(super) fn find<'i>(item: &'i Item, path: &Path) -> Option<&'i AttributeValue
     Some(found)
 }
 
-/// Returns the result of the function `size`. Some types have none.
+/// Returns the result of the function `size`; `None` for types without a size.
 fn size(value: &AttributeValue) -> Option<u64> {
     let size = match value {
         AttributeValue::S(text) => text.encode_utf16().count(),
@@ -35,7 +35,8 @@ fn size(value: &AttributeValue) -> Option<u64> {
     Some(size as u64)
 }
 
-/// Compares two values. Only numbers, strings and binaries of one type have an order.
+/// Compares two values; `None` if they have no order. Only two numbers, two strings or two binaries have an
+/// order.
 fn order(left: &AttributeValue, right: &AttributeValue) -> Option<Ordering> {
     match (left, right) {
         (AttributeValue::N(left), AttributeValue::N(right)) => Some(left.cmp(right)),
@@ -112,7 +113,7 @@ fn begins_with(whole: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Returns whether an item meets a condition. An item that does not exist counts as empty.
+/// Returns whether an item meets a condition. A missing item counts as an empty one.
 pub(super) fn holds(condition: &Condition, item: &Item) -> bool {
     match condition {
         Condition::Compare(left, comparator, right) => {

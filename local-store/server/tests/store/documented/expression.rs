@@ -1,6 +1,4 @@
-//! Expressions as values: what is generated, and how it is written in a request.
-//!
-//! `condition` and `update` define their meaning.
+//! Expressions as values, and their text in a request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -100,7 +98,7 @@ pub(super) enum Assigned {
     Joined(Source, Source),
 }
 
-/// A part of an update. No two parts of one update have the same root.
+/// One action of an update. No two actions of one update have the same root.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Set(Path, Assigned),
@@ -143,7 +141,7 @@ impl Writer {
         name
     }
 
-    /// Writes a path: members as placeholders and roots literally, so that both forms are tested.
+    /// Writes a path: members as placeholders and roots literally, so that the test covers both forms.
     pub(super) fn path(&mut self, path: &Path) -> String {
         let mut text = path.root.to_owned();
         for step in &path.steps {

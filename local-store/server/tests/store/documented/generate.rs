@@ -1,7 +1,7 @@
-//! Random operations. Names and values are few, so that operations interact.
+//! Generates random operations. Names and values are few, so that operations interact.
 //!
-//! Only requests with a documented outcome are generated. Malformed requests are tested as text, in
-//! `testdata/api` and in the crate `expression`.
+//! Only requests with a documented outcome are generated. `testdata/api` and the crate `expression` test
+//! malformed requests as text.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ use super::request::{Operation, Read, Returns, SortCondition};
 use super::state::{Change, Write};
 use super::table::{KEY_VALUES, KINDS, KeyNumbers, Projection};
 
-/// The attributes besides keys; `g`, `h` and `k` are keys of indexes.
+/// The attributes that are not keys. Other attributes, `g`, `h` and `k`, are keys of indexes.
 const PLAIN: [&str; 7] = ["a", "b", "c", "m", "l", "s", "n"];
-/// The number of partition keys of a table; few, so that collections grow.
+/// The number of partition keys of a table. It is small, so that collections grow.
 const PARTITIONS: u8 = 3;
 
 fn number() -> impl Strategy<Value = Number> {
@@ -88,7 +88,7 @@ fn list(inner: impl Strategy<Value = AttributeValue>) -> impl Strategy<Value = A
     vec(inner, 0..4).prop_map(AttributeValue::L)
 }
 
-/// Returns a value of the usual type for an attribute.
+/// Returns a value whose type is the usual one for the attribute.
 fn value_of(name: &'static str) -> BoxedStrategy<AttributeValue> {
     let usual = match name {
         "m" => map(value()).boxed(),
@@ -201,7 +201,8 @@ pub(super) fn condition() -> impl Strategy<Value = Condition> {
     })
 }
 
-/// Returns a source whose own value, if it has one, is of the type that an operator needs.
+/// Returns a source for an operator. `own` generates its literal value, which must have the type that the
+/// operator needs.
 fn source(
     own: impl Strategy<Value = AttributeValue> + Clone,
     usual: &'static str,
@@ -280,7 +281,7 @@ fn write(only_right: bool, with_check: bool) -> impl Strategy<Value = Write> {
     )
 }
 
-/// Removes operations on equal items, which batches and transactions refuse.
+/// Removes operations on the same item, because batches and transactions refuse them.
 fn on_different_items<T>(mut all: Vec<T>, place: impl Fn(&T) -> (usize, KeyNumbers)) -> Vec<T> {
     let mut seen = BTreeSet::new();
     all.retain(|one| {
@@ -303,7 +304,7 @@ fn keys() -> impl Strategy<Value = Vec<(usize, KeyNumbers)>> {
 fn returns(write: &Write) -> BoxedStrategy<Returns> {
     use Returns::{AllNew, AllOld, None, UpdatedNew, UpdatedOld};
     let choices: &[Returns] = match &write.change {
-        // The crate `expression` tests the changed parts of documents.
+        // With parts of documents, `UPDATED_OLD` and `UPDATED_NEW` are tested in the crate `expression`.
         Change::Update(actions) if actions.iter().all(Action::changes_whole_attribute) => {
             &[None, AllOld, AllNew, UpdatedOld, UpdatedNew]
         }
@@ -319,7 +320,7 @@ fn paths_of(roots: Vec<&'static str>) -> impl Strategy<Value = Vec<Path>> {
         .prop_flat_map(|roots| roots.into_iter().map(read_path).collect::<Vec<_>>())
 }
 
-/// Returns a path for a read. Paths must not lead into an attribute that is a key of some table.
+/// Returns a path for a read. A path must not lead into an attribute that is a key of a table.
 fn read_path(root: &'static str) -> BoxedStrategy<Path> {
     match PLAIN.contains(&root) {
         true => path_from(root).boxed(),
@@ -334,7 +335,7 @@ fn paths() -> impl Strategy<Value = Vec<Path>> {
 fn read() -> impl Strategy<Value = Read> {
     (table(), 0..4usize).prop_flat_map(|(table, index)| {
         let found = KINDS[table].indexes.get(index);
-        // A global index returns only what it holds. A Query refuses filters on other attributes.
+        // A global index returns only the attributes that it holds, and a Query refuses filters on others.
         let filter = option::weighted(0.4, condition());
         let (projection, may_have_all) = match found {
             Some(found) if found.is_global && found.projection != Projection::All => {

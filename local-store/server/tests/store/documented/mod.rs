@@ -1,11 +1,10 @@
 //! A property test of the store against a model of DynamoDB's documentation.
 //!
-//! Goal: whatever is written, in whatever order, items, conditions, updates, indexes, pages, batches,
-//! transactions and stream records are as documented. Method: random operations (`generate`) are
-//! executed by the store and by a small model in memory (`state`, `condition`, `update`), and every
-//! response is compared (`check`). The model shares only the value types of the crate `model` with the
-//! store. A failure is shrunk to few operations. The results of a Query are also compared with those of
-//! the same conditions in a PartiQL statement.
+//! Goal: after any operations in any order, items, conditions, updates, indexes, pages, batches, transactions
+//! and stream records are as documented. Method: random operations (`generate`) are executed by the store and
+//! by a small model in memory (`state`, `condition`, `update`), and every response is compared (`check`). The
+//! model shares only the value types of the crate `model` with the store. A failure is shrunk to few
+//! operations. Each Query is also executed as a PartiQL statement, and the results are compared.
 //!
 //! `OPERATIONS=5000000 cargo test -p server --test store` runs longer; `SEED=7` runs other operations.
 
@@ -33,7 +32,7 @@ use server::store::{Config as StoreConfig, Store};
 const OPERATIONS: u64 = 100_000;
 /// The maximum number of operations in one history. Each history has its own tables.
 const HISTORY_MAX: usize = 400;
-/// The number of concurrent histories, so that their writes share syncs.
+/// The number of concurrent histories. They run together so that their writes share syncs.
 const THREADS: u64 = 12;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -56,7 +55,7 @@ fn the_store_behaves_as_documented() {
     check_store(1, setting("OPERATIONS", OPERATIONS));
 }
 
-/// Goal: the same holds over several arcs, with tables, indexes and transactions spread over them.
+/// Goal: the same holds with several arcs, over which tables, indexes and transactions are spread.
 #[test]
 fn a_ring_of_three_arcs_behaves_as_documented() {
     check_store(3, setting("OPERATIONS", OPERATIONS) / 5);
@@ -68,14 +67,14 @@ fn check_store(arcs: u32, operations: u64) {
     let store = runtime.block_on(open(directory.path(), arcs));
     let seed = setting("SEED", 0);
     let (done, histories) = (AtomicU64::new(0), AtomicU64::new(0));
-    // The number of the first thread with a failure, from 1; the others stop.
+    // The number of the first thread that failed, counted from 1. The other threads then stop.
     let failed = AtomicU64::new(0);
     let run = &|thread: u64| {
         let goes_on = || [0, thread].contains(&failed.load(Ordering::Relaxed));
         let mut seeds = [1; 16];
         seeds[..8].copy_from_slice(&(seed * THREADS + thread).to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::XorShift, &seeds);
-        // The loop below determines the number of cases.
+        // The loop below limits the number of cases.
         let config = Config {
             cases: u32::MAX,
             failure_persistence: None,

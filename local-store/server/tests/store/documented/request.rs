@@ -18,7 +18,7 @@ pub(super) enum Returns {
     UpdatedNew,
 }
 
-/// A comparison of a Query's sort key with the values of these numbers.
+/// A comparison of a Query's sort key. The numbers are those of [`key_value`](super::table::key_value).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SortCondition {
     Equal(u8),
@@ -27,7 +27,7 @@ pub(super) enum SortCondition {
     Greater(u8),
     GreaterOrEqual(u8),
     Between(u8, u8),
-    /// For a numeric sort key this is [`SortCondition::Equal`].
+    /// A numeric sort key uses [`SortCondition::Equal`] instead.
     BeginsWith(u8),
 }
 
@@ -35,7 +35,7 @@ pub(super) enum SortCondition {
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) table: usize,
-    /// The number of the index. A number beyond the table's indexes is the table itself.
+    /// The number of the index. A number that is too large means the table itself.
     pub(super) index: usize,
     pub(super) filter: Option<Condition>,
     pub(super) projection: Option<Vec<Path>>,
@@ -62,7 +62,7 @@ impl Read {
         KINDS[self.table].indexes.get(self.index)
     }
 
-    /// Returns the attributes of the filter that the index does not hold, in the order of the filter.
+    /// Returns the attributes of the filter that the index lacks, in the order of the filter.
     pub(super) fn filtered_in_vain(&self) -> Vec<&'static str> {
         let mut roots = Vec::new();
         let held = self.index().and_then(|index| index.projected(&KINDS[self.table]));
@@ -73,8 +73,7 @@ impl Read {
         roots
     }
 
-    /// Returns why a Query, or its statement, is refused: a filter may only use attributes that the
-    /// index holds.
+    /// Returns the error of a Query, or of its statement, whose filter uses attributes that the index lacks.
     pub(super) fn refusal(&self) -> Option<String> {
         let missing = expression::in_set_order(self.filtered_in_vain().into_iter());
         let index = self.index().filter(|_| !missing.is_empty())?;
@@ -164,8 +163,7 @@ pub(super) fn get_parameters(
     )
 }
 
-/// Returns the parameters that Query and Scan share, without the starting key. `key` writes the key
-/// condition.
+/// Returns the parameters that Query and Scan share, except the starting key. `key` writes the key condition.
 pub(super) fn read_parameters(
     read: &Read,
     tables: &[String],

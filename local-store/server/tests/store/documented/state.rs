@@ -27,7 +27,7 @@ pub(super) enum Change {
     Put(Item),
     Update(Vec<Action>),
     Delete,
-    /// Checks a condition; only in transactions.
+    /// Checks a condition. Occurs only in transactions.
     Check,
 }
 
@@ -84,12 +84,12 @@ impl State {
         self.tables[table].items.get(&kind.order(&kind.key(key)))
     }
 
-    /// Returns the effect of a write.
+    /// Returns the effect of a write, without applying it.
     pub(super) fn decide(&self, write: &Write) -> Result<Written, Refusal> {
         let kind = write.kind();
         let old = self.get(write.table, write.key).cloned();
         let put = write.item();
-        // Errors that do not depend on the existing item come first.
+        // The store reports errors that do not depend on the existing item first.
         if put.as_ref().is_some_and(|item| !kind.fits_indexes(item)) {
             return Err(Refusal::Invalid);
         }
@@ -117,7 +117,7 @@ impl State {
         Ok(Written { old, new })
     }
 
-    /// Applies a decided change.
+    /// Applies a write whose effect is `written`.
     pub(super) fn make(&mut self, write: &Write, written: &Written) {
         let kind = write.kind();
         let order = kind.order(&kind.key(write.key));
@@ -138,7 +138,7 @@ impl State {
         Ok(written)
     }
 
-    /// Returns the entries of an index, in any order, each with its whole item.
+    /// Returns the entries of an index with their whole items, in any order.
     pub(super) fn entries(&self, table: usize, index: &Index) -> Vec<(Item, Item)> {
         let has_keys = |item: &&Item| {
             item.0.contains_key(index.partition.0)

@@ -14,14 +14,14 @@ use super::check::{Outcome, Play, same};
 use super::state::Written;
 use super::table::KINDS;
 
-/// The name of an event, and its images.
+/// An event: its name and its images.
 type Event = (String, Written);
 
 fn text(answer: &Json<'_>, name: &str) -> Option<String> {
     answer.get(name).and_then(Json::as_str).map(str::to_owned)
 }
 
-/// Reads every shard and compares it with the model's changes, item by item.
+/// Reads every shard and compares its records with the model's changes, item by item.
 pub(super) async fn check(play: &Play<'_>, table: usize) -> Outcome {
     let kind = &KINDS[table];
     let expected: BTreeMap<_, Vec<Event>> = play.state.tables[table]
@@ -78,7 +78,7 @@ async fn records(play: &Play<'_>, table: usize) -> Result<Vec<(Item, Event)>, Te
             iterator = call(play, "GetRecords", &body, |answer| {
                 let records = answer.get("Records").and_then(Json::as_array).unwrap();
                 all.extend(records.iter().map(record));
-                // An open shard has no end; a page that is not full contains everything up to now.
+                // An open shard never ends. A page that is not full contains all records until now.
                 text(answer, "NextShardIterator").filter(|_| records.len() == 100)
             })
             .await?;

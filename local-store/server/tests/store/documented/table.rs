@@ -88,7 +88,7 @@ impl KeyValue {
     }
 }
 
-/// Returns the value with a number for a key attribute of this type. Values grow with their numbers.
+/// Returns the value with a number, of the type of the key attribute. Larger numbers give larger values.
 pub(super) fn key_value(attribute: KeyAttribute, number: u8) -> AttributeValue {
     match attribute.1 {
         "N" => AttributeValue::N(
@@ -107,7 +107,7 @@ pub(super) fn key_value(attribute: KeyAttribute, number: u8) -> AttributeValue {
 /// The number of values of [`key_value`].
 pub(super) const KEY_VALUES: u8 = 7;
 
-/// The numbers of a key's values.
+/// The numbers of a partition key's value and a sort key's value.
 pub(super) type KeyNumbers = (u8, u8);
 
 impl Kind {
@@ -127,7 +127,7 @@ impl Kind {
         (value(self.partition.0), self.sort.map(|sort| value(sort.0)))
     }
 
-    /// Returns whether every index key of an item has the type of the index and is not empty.
+    /// Returns whether every index key attribute of an item has the right type and is not empty.
     pub(super) fn fits_indexes(&self, item: &Item) -> bool {
         let keys = self.indexes.iter().flat_map(|index| [Some(index.partition), index.sort]);
         keys.flatten().all(|(name, descriptor)| match (item.0.get(name), descriptor) {
@@ -188,7 +188,7 @@ impl Kind {
 }
 
 impl Index {
-    /// Returns the names of the attributes in an entry, for a table of this kind; `None` for all.
+    /// Returns the names of the attributes that entries hold, for a table of this kind; `None` for all.
     pub(super) fn projected(&self, kind: &Kind) -> Option<Vec<&'static str>> {
         let included = match self.projection {
             Projection::All => return None,

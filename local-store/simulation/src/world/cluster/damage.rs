@@ -1,5 +1,5 @@
-//! The handling of a node whose state was damaged while it ran: once the others can continue
-//! without it, it is set aside and starts with an empty disk. `server::store` does the same.
+//! The handling of a node whose state is damaged while it runs. When the other nodes can continue without it,
+//! it starts again with an empty disk. `server::store` does the same.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use node::check_redundancy;
 
 use super::Cluster;
 
-/// Pause between two checks.
+/// The pause between two checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
-/// Number of checks before the whole state of a damaged node is read, if no read has found the
-/// damage by then.
+/// The number of checks after which the whole state of a damaged node is read, if no read has found the
+/// damage before.
 const CHECKS_TO_VERIFY: u32 = 15;
 
-/// Runs as long as its runtime.
+/// Runs until its runtime ends.
 pub async fn run(cluster: Cluster) {
     let mut checks = 0;
     loop {
@@ -36,7 +36,7 @@ fn is_rotten(cluster: &Cluster, node: usize) -> bool {
     cluster.machinery(node).is_some_and(|machinery| machinery.is_state_rotten())
 }
 
-/// Returns whether the other nodes can continue without this one, by the server's rules.
+/// Returns whether the other nodes can continue without this node, according to the server's rules.
 fn is_spare(cluster: &Cluster, node: usize) -> bool {
     let others = cluster.nodes().filter(|other| *other != node);
     let replicas = others.filter_map(|other| cluster.replica(other));

@@ -1,5 +1,5 @@
-//! Keeps the members of the groups equal to the existing nodes: a node that starts with an empty
-//! disk is rebuilt, then replaces its former identity as a voter. `server::store` does the same.
+//! Membership: keeps the members of the groups equal to the existing nodes. A node with an empty disk is
+//! rebuilt, and then replaces its previous identity as a voter. `server::store` does the same.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use node::ring::ArcId;
 
 use super::Cluster;
 
-/// Pause between two checks.
+/// The pause between two checks.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Runs as long as its runtime.
+/// Runs until its runtime ends.
 pub async fn run(cluster: Cluster) {
     loop {
         tokio::time::sleep(RETRY).await;
@@ -30,7 +30,7 @@ pub async fn run(cluster: Cluster) {
     }
 }
 
-/// Asks an arc's leader to make these nodes its members. Returns whether they are.
+/// Asks the leader of an arc to make these nodes its members. Returns whether they are the members.
 async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
     let mut replicas = cluster.nodes().filter_map(|node| cluster.replica(node));
     let Some(leader) = replicas.find(|replica| replica.leads(arc)) else { return false };

@@ -22,13 +22,13 @@ use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
 
-/// Down time of a process that ended by itself.
+/// The down time of a process that ended by itself.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
-/// Pause before another attempt to start a node.
+/// The pause before another attempt to start a node.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// The most attempts to start one node, more than any fault lasts.
+/// The maximum number of attempts to start one node. They take longer than any fault lasts.
 const STARTS_MAX: usize = 100;
-/// Number of request handles that are kept before finished ones are dropped.
+/// The number of request handles that are kept before the finished ones are dropped.
 const TASKS_KEPT: usize = 256;
 
 /// A running process.
@@ -40,20 +40,20 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// The number of the process, by which tasks of an earlier one are recognised.
+    /// The number of the process. It distinguishes tasks of an earlier process of the node.
     epoch: u64,
-    /// Number of faults that keep the node down.
+    /// The number of faults that keep the node down.
     held: u32,
-    /// How often its machine was replaced by an empty one.
+    /// The number of times that the machine was replaced by an empty one.
     incarnation: u64,
-    /// Whether some of its data was damaged since it last started.
+    /// Whether some of the node's data was damaged after its last start.
     rotten: bool,
 }
 
 struct Slot {
     machinery: Arc<Machinery>,
     process: Mutex<Process>,
-    /// Locked while a process starts, as a real one locks its directory: otherwise two processes
+    /// Locked while a process starts, like the lock of a real directory. Without the lock, two processes
     /// could use the same disk.
     starting: tokio::sync::Mutex<()>,
 }
@@ -65,18 +65,18 @@ pub struct Cluster {
     pub environment: Arc<Environment>,
     /// The network between the nodes.
     pub network: Arc<Network>,
-    /// The reachable nodes.
+    /// The running nodes, which messages can reach.
     pub directory: Directory,
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
-    /// The known members, each with its data.
+    /// The known members. All of them have their data.
     members: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Cluster {
-    /// Creates empty machines without running processes. The task that restarts processes which
-    /// ended by themselves runs on the current runtime.
+    /// Creates empty machines without running processes. Starts a task on the current runtime that restarts
+    /// processes which ended by themselves.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
         let machine = |node| Slot {
@@ -106,7 +106,7 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the current id of each node: its number, and how often it was replaced.
+    /// Returns the current id of each node. It consists of the node's number and its incarnation.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         self.nodes().map(|node| self.id(node)).collect()
@@ -117,12 +117,12 @@ impl Cluster {
         node_id(node as u64, incarnation)
     }
 
-    /// Records the members, each with its data.
+    /// Records the members. All of them have their data.
     pub fn note_members(&self, ids: Vec<u64>) {
         *self.members.lock() = ids;
     }
 
-    /// Returns whether every node is a member and has its data, as far as is known.
+    /// Returns whether every node is known to be a member and to have its data.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let rotten = |node| self.is_rotten(node);
@@ -141,7 +141,8 @@ impl Cluster {
         *self.members.lock() == ids
     }
 
-    /// Replaces the disk of a node, which thereby gets a new identity. No process of it may run.
+    /// Replaces the disk of a node by an empty one, which gives the node a new identity. The node must not be
+    /// running.
     pub fn wipe(&self, node: usize, why: &str) {
         let Some(slot) = self.slot(node) else { return };
         slot.machinery.replace_medium();
@@ -152,7 +153,7 @@ impl Cluster {
         self.environment.note(&format!("node {node} begins again with nothing: {why}"));
     }
 
-    /// Damages some of a node's data. No process of it may run.
+    /// Damages some of a node's data. The node must not be running.
     pub fn rot(&self, node: usize) {
         let rotten = self.slot(node).is_some_and(|slot| slot.machinery.rot());
         if let Some(mut process) = self.process(node) {
@@ -173,7 +174,7 @@ impl Cluster {
         Some(self.slot(node)?.process.lock())
     }
 
-    /// Returns the arcs; every node has a replica of each.
+    /// Returns the arcs. Every node has a replica of each.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         let arcs = self.slots.first().map_or(0, |slot| slot.machinery.arcs);
         (0..arcs).map(ArcId)
@@ -191,13 +192,13 @@ impl Cluster {
         Some(Arc::clone(&self.process(node)?.running.as_ref()?.replica))
     }
 
-    /// Returns the defects that no fault explains.
+    /// Returns the defects that are not the effect of a fault.
     #[must_use]
     pub fn defects(&self) -> Vec<String> {
         self.defects.lock().clone()
     }
 
-    /// Ties a task to the node's process, so that it is aborted with it.
+    /// Ties a task to the node's process, so that the task is aborted when the process ends.
     pub fn attach(&self, node: usize, task: AbortHandle) {
         if let Some(mut process) = self.process(node)
             && let Some(running) = &mut process.running
@@ -226,14 +227,14 @@ impl Cluster {
         true
     }
 
-    /// Keeps a node down until [`Cluster::release`] is called as often.
+    /// Keeps a node down. For each call, [`Cluster::release`] must be called once.
     pub fn hold(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
             process.held += 1;
         }
     }
 
-    /// Undoes one [`Cluster::hold`], and starts the node if none is left.
+    /// Undoes one [`Cluster::hold`]. Starts the node if this was the last one.
     pub async fn release(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
             process.held = process.held.saturating_sub(1);
@@ -241,7 +242,7 @@ impl Cluster {
         self.start(node).await;
     }
 
-    /// Restarts a node whose process of this epoch ended by itself.
+    /// Restarts a node whose process ended by itself. `epoch` is the number of this process.
     fn restart(&self, node: usize, epoch: u64) {
         let current = self.process(node).is_some_and(|process| process.epoch == epoch);
         if current && self.crash(node) {
@@ -253,7 +254,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a node's process unless it runs or is held down; retries while a fault prevents it.
+    /// Starts a node's process, unless it is running or held down. Retries while a fault prevents the start.
     pub async fn start(&self, node: usize) {
         for _ in 0..STARTS_MAX {
             let Some(slot) = self.slot(node) else { return };
@@ -269,7 +270,7 @@ impl Cluster {
             let reason = match self.start_once(slot, node, epoch).await {
                 Ok(true) => return,
                 Ok(false) => {
-                    // The process ended before the start was complete.
+                    // The process ended before its start was complete.
                     drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
@@ -299,17 +300,17 @@ impl Cluster {
         self.blame(format!("node {node} does not start in {STARTS_MAX} attempts"));
     }
 
-    /// Records a defect that no fault explains.
+    /// Records a defect that is not the effect of a fault.
     pub fn blame(&self, what: String) {
         self.defects.lock().push(what);
     }
 
-    /// Starts a process. Returns whether it is running: false if it ended meanwhile.
+    /// Starts a process. Returns false if the process ended during its start.
     async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment.note(&format!("node {node} ends itself: {reason}"));
-            // At the end of the run no task restarts processes.
+            // Sending fails only at the end of the run, when no task restarts processes.
             let _ = fatal.send((node, epoch));
         });
         let replica: Arc<dyn Replica> = if self.slots.len() == 1 {
@@ -331,7 +332,7 @@ impl Cluster {
             replica.crash();
             return Ok(false);
         }
-        // The start has read everything, so the earlier damage is irrelevant.
+        // The start has read all data without an error, so no earlier damage is left.
         process.rotten = false;
         process.running = Some(Running { replica, tasks });
         drop(process);

@@ -1,7 +1,7 @@
 //! A replica among several: the server's own node over simulated disks, messages and time.
 //!
-//! A crash is as sudden as a real one: pending operations of a dead process must not reach its
-//! disk, its state or its peers, although some of its tasks end a little later.
+//! A crash must be as sudden as a real one. Some tasks of a dead process end a little later, but their
+//! operations must not reach its disk, its state or its peers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -36,20 +36,20 @@ use crate::world::network::Network;
 use crate::world::replica::{Replica, Snapshot};
 use crate::world::translation;
 
-/// Entries after which a state is persisted and the log is truncated: few, so that snapshots are
-/// sent and logs are truncated in every run.
+/// The number of entries after which a state is persisted and the log is truncated. It is small, so that
+/// every run sends snapshots and truncates logs.
 const SNAPSHOT_ENTRIES: u64 = 150;
-/// Entries that are kept beyond that: few, so that a node that was down needs a snapshot.
+/// The number of older entries that are kept. It is small, so that a node that was down needs a snapshot.
 const ENTRIES_KEPT: u64 = 40;
 
-/// Time-out of a snapshot part. Unlike with TCP, a lost message is not sent again, and a state is
-/// small.
+/// The time-out of a snapshot part. It is short, because a state is small and a lost message is not sent
+/// again as in TCP.
 const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
-/// Whether a process is alive. Everything that could outlive it checks this.
+/// Whether a process is alive. Every object that could outlive its process checks this.
 type Alive = Arc<AtomicBool>;
 
-/// The reachable nodes.
+/// The running nodes, which messages can reach.
 #[derive(Clone, Default)]
 pub struct Directory(Arc<Mutex<BTreeMap<(u64, ArcId), WeakNode>>>);
 
@@ -59,7 +59,7 @@ impl Directory {
     }
 }
 
-/// A worker that runs jobs after a disk's delays, and loses pending jobs when its process dies.
+/// A worker that runs jobs after the delays of a disk. When its process dies, pending jobs are lost.
 struct SimulatedWorker {
     jobs: mpsc::UnboundedSender<(Duration, Job)>,
     task: AbortHandle,
@@ -83,7 +83,7 @@ impl SimulatedWorker {
 
 impl Worker for SimulatedWorker {
     fn run(&self, job: Job) {
-        // After a crash nothing receives jobs.
+        // After a crash, no task receives jobs, so the send may fail.
         let _ = self.jobs.send((Duration::ZERO, job));
     }
 
@@ -92,14 +92,14 @@ impl Worker for SimulatedWorker {
     }
 }
 
-/// A state that a dead process cannot change.
+/// A state that rejects changes by a dead process.
 struct GuardedStorage {
     storage: Arc<dyn Storage>,
     alive: Alive,
     damage: Damage,
 }
 
-/// A view that reports damage, like that of the production engine.
+/// A view that reports damage, as the view of the production engine does.
 struct GuardedView {
     view: Box<dyn View + Send + Sync>,
     damage: Damage,
@@ -156,7 +156,7 @@ impl Storage for GuardedStorage {
     }
 }
 
-/// A state's location that a dead process cannot change.
+/// The location of a state. It rejects changes by a dead process.
 struct GuardedHome {
     arc: ArcId,
     machinery: Arc<Machinery>,
@@ -182,7 +182,7 @@ impl StorageHome for GuardedHome {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        // This fails for a dead process, before anything is adopted.
+        // For a dead process this fails, and the snapshot is not adopted.
         staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home(self.arc).adopt(staged)
@@ -201,7 +201,7 @@ fn place(node: u64) -> usize {
     usize::try_from(slot_of(node)).unwrap_or(usize::MAX)
 }
 
-/// Delivers a message to its node after its delay. The work is aborted with the node's process.
+/// Delivers a message to its node after a delay. If the node's process ends, the work is aborted.
 async fn deliver(
     directory: Directory,
     cluster: Cluster,
@@ -235,8 +235,8 @@ impl Transport for SimulatedTransport {
             tokio::spawn(deliver(self.directory.clone(), self.cluster.clone(), message, delay))
         };
         let first = arrivals.next().map(|delay| send(message.clone(), delay));
-        // The response to a duplicate is ignored. Only Raft's own messages can be duplicated: a
-        // forwarded request uses a connection, which duplicates nothing.
+        // The response to a duplicate is ignored. Only Raft's own messages can be duplicated. Forwarded
+        // requests cannot, because a real connection never duplicates data.
         let raft = !matches!(message.request, Request::Submit(_) | Request::ReadIndex);
         let arrivals = arrivals.filter(|_| raft);
         arrivals.for_each(|delay| drop(send(message.clone(), delay)));
@@ -254,7 +254,7 @@ impl Transport for SimulatedTransport {
             match tokio::time::timeout(timeout, answered).await {
                 Ok(Some(response)) => Ok(response),
                 Ok(None) => {
-                    // A missing response shows only at the time-out.
+                    // The sender notices a missing response only at the time-out.
                     tokio::time::sleep_until(begun + timeout).await;
                     Err(lost())
                 }
@@ -263,8 +263,8 @@ impl Transport for SimulatedTransport {
         })
     }
 
-    /// Returns the vote only in every second world: there the nodes see each other's votes, like
-    /// those of one process.
+    /// Returns the vote of a node in every second world. In these worlds the nodes see each other's votes,
+    /// like the nodes of one process.
     fn ballot_of(&self, node: u64, arc: ArcId) -> Option<Ballot> {
         let environment = &self.cluster.environment;
         if environment.seed.is_multiple_of(2) || !self.alive.load(Ordering::SeqCst) {
@@ -276,7 +276,7 @@ impl Transport for SimulatedTransport {
     }
 }
 
-/// A running node: its replica of each arc, and the store's own code over them.
+/// A running node: its replica of each arc, and the store's own code that uses them.
 pub struct ReplicatedNode {
     store: Store,
     replicas: Vec<Node>,
@@ -291,7 +291,7 @@ impl ReplicatedNode {
     /// Starts the node with this id on the data of its machine.
     ///
     /// # Errors
-    /// When its log or its state cannot be read, or they are inconsistent.
+    /// The log or the state cannot be read, or they are inconsistent.
     pub async fn start(
         machinery: &Arc<Machinery>,
         cluster: &Cluster,
@@ -454,7 +454,7 @@ impl Replica for ReplicatedNode {
 
     fn verify(&self) {
         for replica in &self.replicas {
-            // The view reports damage itself.
+            // The result is ignored, because the view itself reports damage.
             let _ =
                 replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
         }
@@ -471,7 +471,7 @@ impl Replica for ReplicatedNode {
         }
         self.workers.iter().for_each(|worker| worker.task.abort());
         let replicas = self.replicas.clone();
-        // The remaining tasks end by themselves, and have no effect any more.
+        // The remaining tasks end by themselves, and no longer have an effect.
         tokio::spawn(async move {
             for replica in replicas {
                 replica.shutdown().await;

@@ -1,7 +1,7 @@
-//! What `cargo metadata` says of the workspace of a package: where it builds, and which packages
-//! have which binaries.
+//! The workspace of a package according to `cargo metadata`: its target folder, and the packages with their
+//! binaries.
 //!
-//! It resolves no dependencies, so it needs neither the network nor a lock file.
+//! The command resolves no dependencies, so it needs neither the network nor a lock file.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use tokio::process::Command;
 
 use super::{Error, cargo};
 
-/// The workspace of a package; a package without one is its own workspace.
+/// The workspace of a package. A package without a workspace is its own workspace.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Workspace {
     #[serde(rename = "workspace_root")]
     pub(super) root: PathBuf,
-    /// Where cargo builds it, by `CARGO_TARGET_DIR` and cargo's configuration.
+    /// The folder into which cargo builds, according to `CARGO_TARGET_DIR` and cargo's configuration.
     #[serde(rename = "target_directory")]
     pub(super) target_folder: PathBuf,
     packages: Vec<Package>,
@@ -29,7 +29,7 @@ struct Package {
     targets: Vec<Target>,
 }
 
-/// A target of a package, in the metadata as in the messages of a build.
+/// A target of a package. The metadata and the messages of a build have the same form.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) name: String,
@@ -43,10 +43,10 @@ impl Target {
 }
 
 impl Workspace {
-    /// Asks cargo in the folder of the package, as its configuration depends on the folder.
+    /// Runs cargo in the folder of the package, because cargo's configuration depends on the folder.
     ///
     /// # Errors
-    /// When cargo cannot be run, or refuses the manifest.
+    /// cargo cannot be started, or rejects the manifest.
     pub(super) async fn of(
         manifest: &Path,
         progress: &mut (dyn FnMut(&str) + Send),
@@ -73,7 +73,7 @@ impl Workspace {
             .map_err(|error| failed(format!("`cargo metadata` gave no metadata: {error}")))
     }
 
-    /// The manifests of the packages that have a binary of this name.
+    /// Returns the manifests of the packages that have a binary of this name.
     pub(super) fn makers(&self, binary: &str) -> BTreeSet<&Path> {
         let has = |package: &&Package| {
             package.targets.iter().any(|target| target.is_binary() && target.name == binary)
@@ -81,7 +81,7 @@ impl Workspace {
         self.packages.iter().filter(has).map(|package| package.manifest_path.as_path()).collect()
     }
 
-    /// Whether packages outside this workspace may build into its target folder.
+    /// Returns whether packages outside this workspace may build into its target folder.
     pub(super) fn shares_target_folder(&self) -> bool {
         !self.target_folder.starts_with(&self.root)
     }

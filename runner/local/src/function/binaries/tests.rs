@@ -1,4 +1,4 @@
-//! Packages that cargo builds for `weir up`: where their binaries lie, and whose they are.
+//! Tests of the packages that cargo builds for `weir up`: the places of their binaries.
 
 use super::*;
 
@@ -38,14 +38,15 @@ fn the_target_folder_and_profile_are_those_of_the_program() {
     }
 }
 
-/// A `weir` that cargo built into `target` of the folder, from the workspace in `checkout` of it.
+/// Returns a `weir` as cargo would build it into `target` of the folder, from the workspace in `checkout` of
+/// the folder.
 fn program(folder: &Path) -> Program {
     let path = folder.join("target/debug/weir");
     fs::create_dir_all(path.with_file_name(".fingerprint")).unwrap();
     Program { path, checkout: folder.join("checkout") }
 }
 
-/// A package of one binary that prints `text`.
+/// Writes a package with one binary that prints `text`.
 fn write_printer(folder: &Path, package: &str, binary: &str, text: &str, more: &str) {
     fs::create_dir_all(folder.join("src")).unwrap();
     let manifest = format!(
@@ -94,7 +95,7 @@ async fn members_of_the_own_workspace_are_built_where_the_program_was_built() {
     assert!(error.text(false).contains("name"), "{error}");
 }
 
-/// Equal names of packages in two projects, and names of Weir's own programs.
+/// The packages of two projects have equal names, or the names of Weir's own programs.
 #[tokio::test]
 async fn other_projects_replace_neither_each_other_nor_programs_of_weir() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +152,7 @@ async fn the_owners_own_build_compiles_nothing_again_and_replaces_the_file_that_
     assert_eq!(printed(path), "two");
 }
 
-/// Of packages of their own and of members of one workspace, also when they are built again.
+/// The packages are separate, or members of one workspace. They are also built again.
 #[tokio::test]
 async fn binaries_of_one_name_do_not_take_each_others_place() {
     for is_workspace in [false, true] {
@@ -172,7 +173,7 @@ async fn binaries_of_one_name_do_not_take_each_others_place() {
             let said = all.each_ref().map(|wanted| printed(&built[wanted]));
             assert_eq!(said, ["one", "two"], "workspace: {is_workspace}");
         }
-        // The template may name one of them alone.
+        // The template may name only one of them.
         let one = &all[..1];
         let built = build_for(&program, one, &mut |_| {}).await.unwrap();
         assert_eq!(printed(&built[&all[0]]), "one", "workspace: {is_workspace}");
@@ -184,7 +185,7 @@ async fn binaries_of_one_name_do_not_take_each_others_place() {
     }
 }
 
-/// By `.cargo/config.toml`, also where it is Weir's own target folder.
+/// `.cargo/config.toml` sets the shared folder. It may also be Weir's own target folder.
 #[tokio::test]
 async fn projects_that_share_a_target_folder_keep_their_programs() {
     for shared in ["shared", "target"] {

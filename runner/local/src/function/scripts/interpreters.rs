@@ -1,7 +1,7 @@
-//! The interpreters on this machine: for each runtime the one of its version, or another one with a
-//! warning.
+//! The interpreters on this machine. For each runtime it finds an interpreter of its version, or another
+//! version with a warning.
 //!
-//! It asks programs for their version, and runs no handler.
+//! It asks programs for their version, but runs no handlers.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,23 +14,24 @@ use tokio::process::Command;
 
 use super::Error;
 
-/// How long a program may take to say its version: one that downloads itself first is none.
+/// The maximum time until a program must answer with its version. A wrapper that first downloads the
+/// interpreter is not accepted.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// The oldest versions that the clients of the Runtime API run with.
+/// The oldest versions with which the clients of the Runtime API work.
 const OLDEST: &[(Language, &[u32])] = &[(Language::Python, &[3, 8]), (Language::Node, &[18])];
 
 /// A program that runs handlers of a language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
-    /// The program itself, not what a version manager puts before it.
+    /// The path of the interpreter itself, not of a version manager's wrapper.
     pub path: PathBuf,
     /// Its version, such as `3.13.1`.
     pub version: String,
 }
 
 impl Interpreter {
-    /// Returns true if it is of the version that a runtime names: `3.13`, or `22`.
+    /// Returns whether the version is the one that a runtime names: `3.13`, or `22`.
     fn is_of(&self, version: &str) -> bool {
         self.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -47,17 +48,18 @@ impl Interpreter {
 pub struct Interpreters(BTreeMap<String, Interpreter>);
 
 impl Interpreters {
-    /// Returns the interpreter of a handler; a warning names both versions if another one runs it.
+    /// Returns the interpreter of a handler. If its version differs from the runtime's, a warning names both
+    /// versions.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no interpreter.
     pub async fn of(&mut self, script: &Script, function: &str) -> Result<Interpreter, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
         let folders: Vec<PathBuf> = env::split_paths(&path).collect();
         self.among(&folders, script, function).await
     }
 
-    /// The interpreter of a handler in one of these folders.
+    /// Returns the interpreter of a handler, found in one of these folders.
     pub(super) async fn among(
         &mut self,
         folders: &[PathBuf],
@@ -102,7 +104,8 @@ impl Interpreters {
     }
 }
 
-/// The first program of these names with the version of the script, or else the first that runs.
+/// Returns the first program of these names with the script's version; if there is none, the first one that
+/// runs.
 async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<Interpreter> {
     let mut other = None;
     for name in names {
@@ -111,7 +114,7 @@ async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<
             match ask(&program, script.language).await.filter(|it| it.is_recent(script.language)) {
                 Some(found) if found.is_of(&script.version) => return Some(found),
                 Some(found) => other = other.or(Some(found)),
-                // A version manager may have the name without having the program.
+                // A version manager may have a wrapper for a version that is not installed.
                 None => {}
             }
         }
@@ -119,7 +122,7 @@ async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<
     other
 }
 
-/// What a program says of itself: its own path, and its version.
+/// Asks a program for its own path and its version.
 async fn ask(program: &Path, language: Language) -> Option<Interpreter> {
     let (flag, code) = match language {
         Language::Python => (

@@ -1,8 +1,8 @@
-//! Handlers in Python and Node: what runs each, with which packages and layers, and the client of the
-//! Runtime API that is written for them below the data folder.
+//! Handlers in Python and Node: their interpreter, their packages and layers, and the client of the Runtime
+//! API, which is written below the data folder.
 //!
-//! `interpreters` finds what runs them, `packages` installs what they need, `sdk` finds what Lambda's
-//! own runtimes have besides. No handler is started here; `instance` does that.
+//! `interpreters` finds the interpreters, `packages` installs dependencies, and `sdk` finds the packages of
+//! Lambda's own runtimes. `instance` starts the handlers.
 
 mod interpreters;
 mod packages;
@@ -20,10 +20,10 @@ use template::{Code, Language, Layer, Script, Stack};
 
 use super::Launch;
 
-/// Why a handler cannot be run.
+/// The reason why a handler cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No interpreter of its language is there.
+    /// There is no interpreter for its language.
     #[error("function=`{function}` needs {wanted}, and `{tried}` is not on PATH: {help}")]
     NoInterpreter {
         /// The function.
@@ -35,18 +35,18 @@ pub enum Error {
         /// What to install.
         help: &'static str,
     },
-    /// What it depends on could not be installed.
+    /// Its dependencies could not be installed.
     #[error(
         "function=`{function}`: installing what `{manifest}` lists failed: {reason}\nrun `{command}` to see it again; with `sam build` before it, `weir up` takes the packages of the build"
     )]
     Install {
         /// The function.
         function: String,
-        /// What lists the packages.
+        /// The file that lists the packages.
         manifest: PathBuf,
-        /// The last lines of the installer, or why it did not run.
+        /// The last lines of the installer's output, or the reason why it did not start.
         reason: String,
-        /// What was run.
+        /// The command of the installer.
         command: String,
     },
     /// A file below the data folder could not be written.
@@ -54,15 +54,15 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Where the files of this module lie.
+/// The folders that this module uses.
 #[derive(Debug)]
 pub struct Places<'a> {
-    /// The folder that paths of the template start from.
+    /// The base folder of relative paths in the template.
     pub template: &'a Path,
     /// The data folder of `weir up`.
     pub data: &'a Path,
@@ -71,7 +71,7 @@ pub struct Places<'a> {
 impl Places<'_> {
     fn of_template(&self, folder: &str) -> PathBuf {
         let folder = self.template.join(folder);
-        // A handler is started in its own folder, where a relative path would lead elsewhere.
+        // A handler starts in its own folder, so the path must be absolute.
         std::path::absolute(&folder).unwrap_or(folder)
     }
 
@@ -81,11 +81,11 @@ impl Places<'_> {
     }
 }
 
-/// Finds or installs what every handler in Python or Node needs, and returns how each is started, by
-/// logical id.
+/// Finds or installs everything that the handlers in Python or Node need. Returns how to start each handler,
+/// by logical id.
 ///
 /// # Errors
-/// When an interpreter or a package is missing and cannot be had.
+/// An interpreter is missing, or a package cannot be installed.
 pub async fn prepare(
     stack: &Stack,
     places: &Places<'_>,
@@ -105,7 +105,7 @@ pub async fn prepare(
     Ok(launches)
 }
 
-/// One handler, and what its launch is made of.
+/// One handler, and the data for its launch.
 struct Handler<'a> {
     function: &'a template::Function,
     script: &'a Script,
@@ -115,7 +115,7 @@ struct Handler<'a> {
 }
 
 impl Handler<'_> {
-    /// How it is started, and the folders of packages that it uses.
+    /// Returns how to start the handler, and the folders of packages that it uses.
     async fn launch(&self) -> Result<(Launch, Vec<PathBuf>), Error> {
         let task_root = self.task_root()?;
         let layers: Vec<PathBuf> =
@@ -147,7 +147,7 @@ impl Handler<'_> {
         Ok((launch, installed))
     }
 
-    /// The folder of the code. What is written in the template becomes a file.
+    /// Returns the folder of the code. Inline code is written to a file first.
     fn task_root(&self) -> Result<PathBuf, Error> {
         let Some(text) = &self.script.inline else {
             return Ok(self.places.of_template(&self.function.code_uri));
@@ -168,12 +168,12 @@ impl Handler<'_> {
         }
     }
 
-    /// Where the packages lie that a folder of code lists; `None` when it lists none.
+    /// Returns the folder with the packages that a folder of code lists; `None` if it lists none.
     async fn packages_of(&self, code: &Path, is_layer: bool) -> Result<Option<PathBuf>, Error> {
         let Some(manifest) = packages::manifest(self.script.language, code, is_layer) else {
             return Ok(None);
         };
-        // A build of SAM has them beside the code, also when it is what runs.
+        // `sam build` puts the packages next to the code, so a build of SAM needs no installation.
         let is_built =
             |folder: &Path| folder.components().any(|part| part.as_os_str() == ".aws-sam");
         if is_built(code) {
@@ -190,7 +190,7 @@ impl Handler<'_> {
         Ok(Some(self.importable(folder)))
     }
 
-    /// The folder of installed packages that the language's variable names.
+    /// Returns the folder that the language's search path must contain, for a folder of installed packages.
     fn importable(&self, folder: PathBuf) -> PathBuf {
         match self.script.language {
             Language::Python => folder,
@@ -198,7 +198,7 @@ impl Handler<'_> {
         }
     }
 
-    /// The folders of a layer in which modules are looked for, as below `/opt`.
+    /// Returns the folders of a layer in which modules are searched, as below `/opt` on Lambda.
     fn module_folders(&self, layer: &Path) -> Vec<PathBuf> {
         let version = &self.script.version;
         let base = packages::base_of_layer(self.script.language, layer);
@@ -223,7 +223,7 @@ impl Handler<'_> {
             Language::Node => {
                 let client = write(&folder, "client.cjs", include_str!("client.cjs"))?;
                 let memory = self.function.memory_mb;
-                // As Lambda does it, so that the heap is collected before the limit is reached.
+                // As on Lambda, the heap is collected before the memory limit is reached.
                 let heap = format!("--max-old-space-size={}", memory * 9 / 10);
                 let young = format!("--max-semi-space-size={}", (memory / 20).max(1));
                 let bases = layers.iter().map(|it| packages::base_of_layer(Language::Node, it));
@@ -246,14 +246,14 @@ impl Handler<'_> {
             variables.insert(name.to_owned(), path);
         }
         if self.script.language == Language::Python {
-            // On Lambda the folder of the code is read-only.
+            // On Lambda the folder of the code is read-only, so no bytecode is written.
             variables.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
         }
         variables
     }
 }
 
-/// Writes a file that only its user may read, unless it is there as it is to be.
+/// Writes a file that only its user may read, unless the file already has this content.
 fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Error> {
     let path = folder.join(name);
     if fs::read_to_string(&path).is_ok_and(|found| found == text) {

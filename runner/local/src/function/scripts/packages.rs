@@ -1,7 +1,7 @@
-//! The packages that handlers depend on, each set of them installed in a folder of its own below the
-//! data folder: what `requirements.txt` or `package.json` lists, and what Lambda's runtimes have.
+//! The packages on which handlers depend: those in `requirements.txt` or `package.json`, and those of
+//! Lambda's own runtimes. Each set is installed in its own folder below the data folder.
 //!
-//! A folder is named by what was installed with what; nothing of the user's own is changed.
+//! The name of a folder depends on the packages and the interpreter. No file of the user is changed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,16 +16,16 @@ use tokio::process::Command;
 
 use super::{Error, Handler, write};
 
-/// How long pip or npm may take: some packages are compiled.
+/// The maximum time of pip or npm. It is long, because some packages are compiled.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
 
-/// The lines of pip or npm that are shown when an installation fails.
+/// The number of lines of pip's or npm's output that are shown after a failure.
 const TAIL_LINES: usize = 20;
 
 const REQUIREMENTS: &str = "requirements.txt";
 const PACKAGE: &str = "package.json";
 
-/// What else of a Node project an installation heeds.
+/// The other files of a Node project that affect an installation.
 const BESIDE_PACKAGE: &[&str] = &["package-lock.json", "npm-shrinkwrap.json", ".npmrc"];
 
 /// The folders of installed packages.
@@ -34,13 +34,13 @@ pub(super) struct Packages {
     folder: PathBuf,
 }
 
-/// Returns the file that lists what the code in a folder depends on; `None` if it lists nothing. In a
-/// layer it may lie below `python` or `nodejs` too.
+/// Returns the file that lists the dependencies of the code in a folder; `None` if there are none. In a layer
+/// the file may also be below `python` or `nodejs`.
 pub(super) fn manifest(language: Language, code: &Path, is_layer: bool) -> Option<PathBuf> {
     let base = if is_layer { base_of_layer(language, code) } else { code.to_owned() };
     let folders = if base == code { vec![base] } else { vec![code.to_owned(), base] };
     folders.iter().find_map(|folder| match language {
-        // What pip has installed describes itself beside its modules.
+        // A layer with packages that pip has installed needs no installation.
         Language::Python if is_layer && has_installed(folder) => None,
         Language::Python => {
             let path = folder.join(REQUIREMENTS);
@@ -60,8 +60,8 @@ fn has_installed(folder: &Path) -> bool {
     entries.any(|entry| entry.path().extension().is_some_and(|ending| ending == "dist-info"))
 }
 
-/// Returns the folder of a layer that has its modules: `python` or `nodejs` in it, or itself where SAM
-/// would build those.
+/// Returns the folder of a layer that contains its modules: `python` or `nodejs` in the layer, or the layer
+/// itself if SAM would build it there.
 pub(super) fn base_of_layer(language: Language, layer: &Path) -> PathBuf {
     let base = layer.join(match language {
         Language::Python => "python",
@@ -70,7 +70,7 @@ pub(super) fn base_of_layer(language: Language, layer: &Path) -> PathBuf {
     if base.is_dir() { base } else { layer.to_owned() }
 }
 
-/// Returns true if a folder that `sam build` made is of this list of packages as it is now.
+/// Returns whether a folder of `sam build` was built from the current state of this package list.
 pub(super) fn is_of(build: &Path, manifest: &Path) -> bool {
     let Some(name) = manifest.file_name() else { return false };
     let has_packages = name == REQUIREMENTS || build.join("node_modules").is_dir();
@@ -78,26 +78,27 @@ pub(super) fn is_of(build: &Path, manifest: &Path) -> bool {
     has_packages && own.is_some() && own == built
 }
 
-/// Returns true if every package that a `package.json` lists is in a `node_modules` where Node finds it.
+/// Returns whether Node finds every package of a `package.json` in a `node_modules`.
 pub(super) fn are_installed(manifest: &Path) -> bool {
     let names = dependencies(manifest).unwrap_or_default();
     names.iter().all(|name| is_in_node_modules(manifest.parent().unwrap_or(manifest), name))
 }
 
-/// Returns true if Node finds a package from a folder on.
+/// Returns whether Node finds a package, starting from a folder.
 pub(super) fn is_in_node_modules(folder: &Path, name: &str) -> bool {
     folder.ancestors().any(|above| above.join("node_modules").join(name).is_dir())
 }
 
-/// The names of the packages that a `package.json` needs while it runs; `None` if it cannot be read.
+/// Returns the names of the packages that a `package.json` needs at run time; `None` if the file cannot be
+/// read.
 fn dependencies(path: &Path) -> Option<Vec<String>> {
     let package: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     let listed = package.get("dependencies").and_then(Value::as_object);
     Some(listed.map(|it| it.keys().cloned().collect()).unwrap_or_default())
 }
 
-/// Returns what the paths in a list lead to: a file's content, a folder's newest change. Without it, an
-/// edit behind the list would never be installed.
+/// Returns the state of the paths in a list: a file's content, or a folder's newest change. With it, an edit
+/// in one of them causes a new installation.
 fn state_of_paths(text: &str, folder: &Path) -> Vec<Vec<u8>> {
     let words = text.split(|it: char| it.is_whitespace() || "\"'=,:".contains(it));
     let paths = words.filter(|word| word.contains(['/', '.'])).map(|word| folder.join(word));
@@ -113,7 +114,7 @@ impl Packages {
         Self { folder }
     }
 
-    /// Returns the folder with what a list names, which is installed if that was not done yet.
+    /// Returns the folder with the packages of a list. Installs them if necessary.
     pub(super) async fn of_manifest(
         &self,
         handler: &Handler<'_>,
@@ -129,7 +130,7 @@ impl Packages {
             }
         };
         let mut parts: Vec<Vec<u8>> = names.iter().map(read).collect();
-        // A list with paths means something else in another folder.
+        // A list with relative paths has another meaning in another folder, so the folder is part of the key.
         let text = fs::read_to_string(manifest).unwrap_or_default();
         if local.iter().any(|mark| text.contains(mark)) {
             parts.push(folder.as_os_str().as_encoded_bytes().to_vec());
@@ -140,7 +141,7 @@ impl Packages {
         self.installed(&install, &parts).await
     }
 
-    /// Returns the folder with packages that Lambda's own runtime has.
+    /// Returns the folder with packages of Lambda's own runtime.
     pub(super) async fn of_runtime(
         &self,
         handler: &Handler<'_>,
@@ -152,7 +153,7 @@ impl Packages {
         self.installed(&install, &parts).await
     }
 
-    /// Removes what no function uses any more; what cannot be removed takes only room.
+    /// Removes the folders that no function uses. If this fails, they only take space.
     pub(super) fn keep_only(&self, used: &BTreeSet<PathBuf>) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -180,7 +181,7 @@ impl Packages {
         if folder.is_dir() {
             return Ok(folder);
         }
-        // One that was broken off is no installation: it gets its name at the end.
+        // A folder gets its final name only when the installation is complete.
         let partial = self.folder.join(format!("{name}.partial"));
         let failed = |source| Error::Write { path: partial.clone(), source };
         if partial.exists() {
@@ -196,9 +197,9 @@ impl Packages {
 /// One run of pip or npm.
 struct Install<'a> {
     handler: &'a Handler<'a>,
-    /// What lists the packages; for those of the runtime, its name.
+    /// The file that lists the packages; for packages of the runtime, the runtime's name.
     manifest: &'a Path,
-    /// The packages of the runtime; none where a list has them.
+    /// The packages of the runtime; empty if a file lists the packages.
     names: &'a BTreeSet<String>,
 }
 
@@ -264,8 +265,8 @@ impl Install<'_> {
         command
     }
 
-    /// The folder that paths in `requirements.txt` start from: the template's, as for `sam build`, if
-    /// all of them lead somewhere from there; else the list's own.
+    /// Returns the base folder of the paths in `requirements.txt`. It is the template's folder, as for `sam
+    /// build`, if all paths exist there. Otherwise it is the list's own folder.
     fn folder_of_paths(&self) -> PathBuf {
         let template = self.handler.places.of_template("");
         let text = fs::read_to_string(self.manifest).unwrap_or_default();
@@ -286,7 +287,7 @@ impl Install<'_> {
             }
         };
         write(target, PACKAGE, &package.to_string())?;
-        // The one that belongs to this Node, if it lies beside it.
+        // Uses the npm of this Node, if it is next to it.
         let beside = self.handler.interpreter.path.with_file_name("npm");
         let program = if beside.is_file() { beside } else { PathBuf::from("npm") };
         let mut command = Command::new(program);
@@ -295,7 +296,8 @@ impl Install<'_> {
         Ok(command)
     }
 
-    /// What the project needs while it runs, without its scripts: they would run without its sources.
+    /// Returns the project's `package.json` with only the dependencies for run time. Its scripts are left
+    /// out, because they would run without its sources.
     fn package_of_manifest(&self, target: &Path) -> Result<Value, Error> {
         let folder = self.manifest.parent().unwrap_or(Path::new("."));
         let failed = |source| Error::Write { path: self.manifest.to_owned(), source };
@@ -313,7 +315,7 @@ impl Install<'_> {
             }
             kept.insert(section.to_owned(), listed);
         }
-        // The lock of a project with packages in folders has their paths.
+        // The lock file of a project with packages in folders contains relative paths, so it is not copied.
         for name in BESIDE_PACKAGE.iter().filter(|name| !has_folders || **name == ".npmrc") {
             let path = folder.join(name);
             if path.is_file() {

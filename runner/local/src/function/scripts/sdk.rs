@@ -1,7 +1,7 @@
-//! What Lambda's own runtimes have besides the language: the AWS SDK, and the layers of Powertools,
-//! which AWS publishes. A handler that uses them lists them nowhere.
+//! The packages that Lambda's own runtimes have: the AWS SDK, and the layers of Powertools, which AWS
+//! publishes. Handlers use them without listing them.
 //!
-//! It finds which of those a handler uses and cannot load here, and installs nothing.
+//! This module finds those that a handler uses and that are missing here. It installs nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,32 +14,32 @@ use tokio::process::Command;
 
 use super::{Handler, packages};
 
-/// Modules of Lambda's Python runtimes, and the package that has each.
+/// The modules of Lambda's Python runtimes, each with its package.
 const PYTHON: &[(&str, &str)] = &[("boto3", "boto3"), ("botocore", "boto3")];
 
-/// What AWS's own layer for Powertools has, with all that it can use.
+/// The module of AWS's own layer for Powertools, and its package with all extras.
 const POWERTOOLS: (&str, &str) = ("aws_lambda_powertools", "aws-lambda-powertools[all]");
 
-/// Scopes of npm whose packages Lambda's Node runtimes have, since nodejs18.x.
+/// The npm scopes whose packages Lambda's Node runtimes have, since `nodejs18.x`.
 const NODE_SCOPES: &[&str] = &["@aws-sdk/", "@smithy/"];
 
 const POWERTOOLS_SCOPE: &str = "@aws-lambda-powertools/";
 
-/// The version 2 of the SDK, which the runtimes before `nodejs18.x` have.
+/// Version 2 of the SDK, which the runtimes before `nodejs18.x` have.
 const NODE_OLD: &str = "aws-sdk";
 const NODE_OLD_LAST: u32 = 16;
 
-/// The largest source that is searched: larger ones are data or bundles.
+/// The maximum size of a source file that is searched. Larger files are data or bundles.
 const SOURCE_BYTES_MAX: u64 = 2_000_000;
 
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Names those of its arguments that cannot be imported.
+/// A script that prints those of its arguments that cannot be imported.
 const ASK_PYTHON: &str = "import importlib.util, sys
 for name in sys.argv[1:]:
     if importlib.util.find_spec(name) is None: print(name)";
 
-/// Returns the packages that a handler uses without listing them, and that are not here.
+/// Returns the packages that a handler uses, does not list, and cannot find here.
 pub(super) async fn missing(
     handler: &Handler<'_>,
     task_root: &Path,
@@ -82,8 +82,8 @@ pub(super) async fn missing(
     }
 }
 
-/// Returns the texts of a folder's sources with these endings. Each is read when it is asked for, because
-/// a project may have thousands of files.
+/// Returns the texts of a folder's sources with these endings. Each file is read only when it is needed,
+/// because a project may have thousands.
 fn texts<'e>(folder: &Path, endings: &'e [&str]) -> impl Iterator<Item = String> + use<'e> {
     let is_code = |path: &Path| {
         let ending = path.extension().and_then(|it| it.to_str());
@@ -95,7 +95,7 @@ fn texts<'e>(folder: &Path, endings: &'e [&str]) -> impl Iterator<Item = String>
         .filter_map(|source| fs::read_to_string(source.path).ok())
 }
 
-/// The modules that the interpreter does not find; none when it does not answer.
+/// Returns the modules that the interpreter does not find. Returns none if the interpreter does not answer.
 async fn absent_in_python(
     handler: &Handler<'_>,
     task_root: &Path,
@@ -115,7 +115,7 @@ async fn absent_in_python(
     String::from_utf8_lossy(&answer.stdout).lines().map(str::to_owned).collect()
 }
 
-/// The packages of these scopes that a source loads: `require("…")`, `from "…"`, `import "…"`.
+/// Returns the packages of these scopes that a source loads: `require("…")`, `from "…"`, `import "…"`.
 fn packages_of_scopes(text: &str, scopes: &[&str]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for scope in scopes {
@@ -127,7 +127,7 @@ fn packages_of_scopes(text: &str, scopes: &[&str]) -> BTreeSet<String> {
             let behind = rest.get(scope.len()..).unwrap_or_default();
             let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
             let name: String = behind.chars().take_while(|letter| is_part(*letter)).collect();
-            // A scope without a slash is a package itself.
+            // An entry without a slash is a package and not a scope.
             if loads && scope.ends_with('/') != name.is_empty() {
                 found.insert(format!("{scope}{name}"));
             }

@@ -1,5 +1,5 @@
-//! Handlers in Python and Node on their real interpreters: what they answer, how they fail, and what
-//! they find in their environment. Without an interpreter on this machine a test says so and ends.
+//! Handlers in Python and Node on real interpreters: their answers, their failures, and their environment.
+//! Without an interpreter on this machine, a test prints a message and ends.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use template::{Context, read};
 use super::*;
 use crate::function::{Event, Function, InvokeOutcome, Settings};
 
-/// One language: its runtime, and how a program of it is asked for its version.
+/// One language: its runtime, and the command that prints its version.
 #[derive(Clone, Copy, PartialEq)]
 struct Kind {
     runtime: &'static str,
@@ -24,7 +24,7 @@ struct Kind {
 const PYTHON: Kind = Kind { runtime: "python3.13", program: "python3" };
 const NODE: Kind = Kind { runtime: "nodejs20.x", program: "node" };
 
-/// Whether the interpreter is there; if not, the test is skipped visibly.
+/// Returns whether the interpreter is installed. If not, prints that the test is skipped.
 fn is_here(kind: Kind) -> bool {
     let answer = std::process::Command::new(kind.program).arg("--version").output();
     let is_here = answer.is_ok_and(|answer| answer.status.success());
@@ -34,7 +34,7 @@ fn is_here(kind: Kind) -> bool {
     is_here
 }
 
-/// A function `F` of a template in a folder of its own.
+/// A template with a function `F`, in its own folder.
 struct Fixture {
     folder: TempDir,
     function: Function,
@@ -99,7 +99,7 @@ impl Fixture {
         serde_json::from_slice(body).unwrap()
     }
 
-    /// The payload of an invocation that failed, and what a person reads of it.
+    /// Returns the payload of a failed invocation, and its readable text.
     async fn failure(&self) -> (Value, String) {
         let outcome = self.invoke(json!({})).await;
         let InvokeOutcome::FunctionError { payload, message, .. } = &outcome else {
@@ -395,7 +395,7 @@ async fn modules_of_layers_and_installed_packages_are_found() {
     }
 }
 
-/// A package in a folder needs no network.
+/// A package in a local folder needs no network.
 #[tokio::test]
 async fn what_a_list_names_is_installed_once_and_a_failure_is_shown() {
     if is_here(NODE) && is_here(Kind { program: "npm", ..NODE }) {
@@ -426,7 +426,7 @@ async fn what_a_list_names_is_installed_once_and_a_failure_is_shown() {
             Fixture::try_start(PYTHON, "app.run", &files, "").await.err().unwrap().to_string();
         assert!(error.contains("function=`F`") && error.contains("requirements.txt"), "{error}");
         assert!(error.contains("pip install"), "{error}");
-        // Packages of a build that is of the same list are taken from there.
+        // If `sam build` has built the same list, its packages are used.
         let files = [
             ("app.py", "import own_part\ndef run(e, c): return own_part.value"),
             ("requirements.txt", "own_part\n"),

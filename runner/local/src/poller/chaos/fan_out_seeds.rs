@@ -1,11 +1,11 @@
-//! Fan-out under many seeds: the pure mapping and the real rule on the streams of origins and of
-//! copies, with every fault of the plan. Whatever happens, the copies end as their origins say.
+//! Fan-out under many seeds. The pure mapping and the real rule run on the streams of origins and copies,
+//! with every fault of the plan. Whatever happens, the copies must end as their origins define.
 //!
-//! All changes are made before the first delivery, and effects are applied to maps, as the rule says
-//! they must be. Pages, cursors, the stream of jobs, an index that lags behind and changes between
-//! the requests are the executor's, whose own seeds are in `processor::copies`.
+//! All changes are made before the first delivery. Effects are applied to maps, as the rule requires. Pages,
+//! cursors, the stream of jobs, and an index that lags behind belong to the executor, whose seeds are in
+//! `processor::copies`.
 //!
-//! No process, socket or clock, as in `seeds`, whose variables `SEEDS` and `FIRST_SEED` it takes.
+//! No process, socket or clock, as in `seeds`. The variables are `SEEDS` and `FIRST_SEED`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use mapping::{Delivery, ShardId, mix};
 
 pub(super) const ARN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table";
 pub(super) const LABEL: &str = "2026-11-21T02:30:00.000";
-/// The second of the change with number 0; each later one is in the next second.
+/// The second of change number 0. Each later change is in the next second.
 pub(super) const BEGUN_S: u64 = 1_795_228_140;
 const ORIGINS: u64 = 4;
 const COPIES: u64 = 8;
@@ -94,11 +94,11 @@ impl Table {
     }
 }
 
-/// What users did.
+/// The changes that users made.
 struct History {
     origins: Table,
     copies: Table,
-    /// The last values of each origin that was ever there, and whether it is still.
+    /// The last values of each origin that ever existed, and whether it still exists.
     last: BTreeMap<String, (AttributeValue, bool)>,
 }
 
@@ -151,7 +151,7 @@ impl History {
     }
 }
 
-/// What the rule reads and writes.
+/// The tables that the rule reads and writes.
 struct Tables {
     fan_out: FanOut,
     origins: BTreeMap<String, Item>,
@@ -178,7 +178,7 @@ impl Tables {
                 if is_copy.as_ref() != Some(&origin.key) || !self.is_older(&rule, &key, &update) {
                     continue;
                 }
-                // What is marked is deleted only if its origin is not there.
+                // A marked copy is deleted only if its origin does not exist.
                 self.write(&rule, &key, update.marking().as_ref().unwrap_or(&update));
                 if !is_there && matches!(update, Update::Delete { .. }) {
                     self.write(&rule, &key, &update);
@@ -190,7 +190,7 @@ impl Tables {
         }
     }
 
-    /// Looks at a copy; whether it wants another look.
+    /// Checks a copy. Returns whether it must be checked again.
     fn look(&mut self, rule: &CopyRule, key: &str, arrival: u32) -> bool {
         let Some(copy) = self.copies.get(key) else { return false };
         let origin = value_text(&copy["productID"]);
@@ -289,6 +289,6 @@ fn every_copy_is_what_its_origin_says_under_every_seed() {
         }
     }
     println!("{seeds} seeds from {first}: {faults:?}");
-    // A test without faults would show nothing: there are 9 kinds.
+    // Without faults the test would prove nothing. There are 9 kinds.
     assert!(seeds < 200 || faults.len() == 9, "{faults:?}");
 }

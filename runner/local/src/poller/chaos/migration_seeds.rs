@@ -1,8 +1,8 @@
-//! Migrations under many seeds: the pure mapping and the real rule on the stream of a source table,
-//! with every fault of the plan, while a backfill by scan or by touch goes on beside it. Whatever
-//! happens, the targets end as the transform of the source.
+//! Migrations under many seeds. The pure mapping and the real rule run on the stream of a source table, with
+//! every fault of the plan, while a backfill by scan or by touch runs. Whatever happens, the targets must end
+//! as the transform of the source.
 //!
-//! No process, socket or clock, as in `seeds`, whose variables `SEEDS` and `FIRST_SEED` it takes.
+//! No process, socket or clock, as in `seeds`. The variables are `SEEDS` and `FIRST_SEED`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use mapping::{Delivery, mix};
 
 const NAME: &str = "m";
 const KEYS: u64 = 5;
-/// Changes up to this number say nothing; the backfill reads what they wrote.
+/// Changes up to this number have no records. The backfill reads the items that they wrote.
 const FENCE: u64 = 10;
 
 fn schema(name: &str) -> KeySchema {
@@ -39,7 +39,7 @@ fn migration() -> Migration {
             ". as $item | (1, 2, 3) | select(. < $item.value) | {part: ., of: $item.id}",
             "{of}#part#{part}",
         ),
-        // Two source items with one owner collide here.
+        // Two source items with the same owner collide in this target.
         output("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
     ];
     let plan = Plan {
@@ -59,10 +59,10 @@ fn migration() -> Migration {
     migration.fenced(Some(BEGUN_S + FENCE))
 }
 
-/// What happened to the source: its stream, and what a scan read of it.
+/// The history of the source: its stream, and the results of a scan.
 struct History {
     source: Table,
-    /// Items that the scan read, each as it was then.
+    /// The items that the scan read, as they were at that time.
     reads: Vec<Item>,
 }
 
@@ -74,7 +74,7 @@ impl History {
         for _ in 0..FENCE - first + 10 + draws.below(60) {
             next = history.change(draws, next);
         }
-        // Whoever starts later than the fence reads later than the fence.
+        // A worker that starts after the fence reads only states after the fence.
         next = next.max(FENCE + 1);
         for key in 0..KEYS {
             for _ in 0..draws.below(10) {
@@ -108,7 +108,7 @@ impl History {
         self.set(place, item.as_ref(), number)
     }
 
-    /// A worker comes by an item: it reads it, or touches it if it is there.
+    /// A worker reaches an item. It reads the item, or touches it if it exists.
     fn backfill(&mut self, place: u64, number: u64, touches: bool) -> u64 {
         let Some(item) = self.source.items.get(&key(place).0).cloned() else { return number };
         if !touches {
@@ -150,7 +150,7 @@ fn run(migration: &Migration, seed: u64) -> BTreeMap<&'static str, u64> {
     let touches = draws.below(2) == 0;
     let mut history = History::of(&mut draws, touches);
     let mut targets = Targets::default();
-    // A worker's write may come before, between and after all batches, and again.
+    // A worker's write may come before, between and after all batches, and may be repeated.
     let mut turns = Draws(mix(seed ^ 1));
     let mut pending = history.reads.clone();
     let mut apply = |batch: &[Arc<Delivery>]| {
@@ -183,7 +183,7 @@ fn check(migration: &Migration, seed: u64, history: &History, targets: &Targets)
     let mut expected: BTreeMap<Target, Item> = BTreeMap::new();
     for item in history.source.items.values() {
         for (target, made) in migration.outputs("source", item).unwrap() {
-            // Of those that collide, the first source's item is shown.
+            // If source items collide, the target shows the first one.
             expected.entry(target).or_insert(made);
         }
     }
@@ -205,6 +205,6 @@ fn every_target_is_the_transform_of_its_source_under_every_seed() {
         }
     }
     println!("{seeds} seeds from {first}: {faults:?}");
-    // A test without faults would show nothing: there are 9 kinds.
+    // Without faults the test would prove nothing. There are 9 kinds.
     assert!(seeds < 200 || faults.len() == 9, "{faults:?}");
 }

@@ -1,6 +1,6 @@
-//! Faults on purpose, at the edges of a poller: around its invocations and its reads.
+//! Deliberate faults at the edges of a poller: around its invocations and its reads.
 //!
-//! What goes wrong when is the plan's decision; the mapping does not know of it.
+//! The plan decides which fault occurs when. The mapping does not know the plan.
 
 mod plan;
 
@@ -27,10 +27,11 @@ use tokio::sync::Notify;
 use self::plan::{InvocationFault, LATE_BATCHES_MAX, Plan};
 use super::invoke::{Invoke, InvokeOutcome};
 
-/// Larger events are not kept for a late redelivery, in bytes: few mappings hold little memory.
+/// The maximum size in bytes of an event that is kept for a late redelivery. The limit bounds the memory of
+/// each mapping.
 const LATE_EVENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// The faults of a run, over all its mappings.
+/// The faults of a run, for all mappings.
 #[derive(Debug)]
 pub struct Chaos {
     seed: u64,
@@ -38,13 +39,13 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// No fault has happened yet.
+    /// Creates the faults of a run.
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self { seed, counts: Mutex::default() })
     }
 
-    /// The faults of one mapping.
+    /// Returns the faults of one mapping.
     #[must_use]
     pub fn of_mapping(self: &Arc<Self>, mapping_id: &str) -> Arc<MappingChaos> {
         Arc::new(MappingChaos {
@@ -57,19 +58,19 @@ impl Chaos {
         })
     }
 
-    /// The seed.
+    /// Returns the seed.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many faults have happened.
+    /// Returns the number of faults that have occurred.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.counts.lock().values().sum()
     }
 
-    /// Counts a fault that happened.
+    /// Counts a fault that occurred.
     pub(crate) fn count(&self, fault: &'static str) {
         let mut counts = self.counts.lock();
         *counts.entry(fault).or_default() += 1;
@@ -93,19 +94,19 @@ pub struct MappingChaos {
     run: Arc<Chaos>,
     invocations: AtomicU64,
     reads: AtomicU64,
-    /// The last events that the function has had, newest first.
+    /// The last events that were delivered to the function, newest first.
     delivered: Mutex<VecDeque<Bytes>>,
     crash: Notify,
 }
 
 impl MappingChaos {
-    /// Waits until the poller must die: drop what is under way, and go on from the checkpoints
-    /// on disk.
+    /// Waits until the poller must crash. The caller then drops all work in progress and resumes from the
+    /// checkpoints on disk.
     pub(super) async fn crashed(&self) {
         self.crash.notified().await;
     }
 
-    /// Whether the iterator of the next read has expired.
+    /// Returns whether the iterator of the next read has expired.
     pub(super) fn iterator_expires(&self) -> bool {
         let expires = self.plan.iterator_expires(self.reads.fetch_add(1, Ordering::Relaxed));
         if expires {
@@ -114,7 +115,7 @@ impl MappingChaos {
         expires
     }
 
-    /// Invokes the function, with what the plan has for this invocation.
+    /// Invokes the function, with the fault that the plan has for this invocation.
     pub(super) async fn invoke<I: Invoke>(&self, function: &I, event: Bytes) -> InvokeOutcome {
         let fault = self.plan.invocation(self.invocations.fetch_add(1, Ordering::Relaxed));
         match fault {
@@ -149,7 +150,7 @@ impl MappingChaos {
         if fault == Some(InvocationFault::Crash) && matches!(outcome, InvokeOutcome::Ok(_)) {
             self.run.count("crash");
             self.crash.notify_one();
-            // The answer is lost with the poller that waits for it.
+            // The crash loses the answer.
             std::future::pending::<()>().await;
         }
         outcome
@@ -170,7 +171,7 @@ impl MappingChaos {
     }
 }
 
-/// The event with only some of its first records; `None` if it has fewer than two.
+/// Returns the event with only some of its first records; `None` if it has fewer than two.
 fn beginning(event: &[u8], draw: u64) -> Option<Bytes> {
     let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(event).ok()?;
     let records: Vec<Box<RawValue>> = serde_json::from_str(members.get("Records")?.get()).ok()?;

@@ -1,38 +1,39 @@
-//! Which fault happens at which call, decided from a seed and nothing else.
+//! The plan of faults: which fault occurs at which call. Only the seed decides this.
 //!
-//! Pure: no clock, no randomness, no counting. The same seed gives the same faults at the same
-//! calls of the same mapping.
+//! Pure: no clock, no randomness, no counting. The same seed gives the same faults at the same calls of the
+//! same mapping.
 
 use mapping::{mix, seed_of};
 
-/// The longest that a slow function is held up, in milliseconds, inclusive.
+/// The maximum delay of a slow function in milliseconds, inclusive.
 pub(super) const SLOW_MS_MAX: u64 = 300;
-/// How many old batches a late redelivery may reach back, inclusive.
+/// The maximum age of a late redelivery in batches, inclusive.
 pub(super) const LATE_BATCHES_MAX: usize = 4;
 
-/// Something that goes wrong around one invocation. None of them loses a record on AWS.
+/// A fault of one invocation. On AWS, none of them loses a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InvocationFault {
     /// The batch is delivered twice.
     Duplicate,
-    /// The function has done its work, and the poller dies before it knows.
+    /// The function has done its work, but the poller crashes before it gets the answer.
     Crash,
-    /// An old batch is delivered once more, after newer ones.
+    /// An old batch is delivered again, after newer batches.
     Late {
-        /// How many batches back, from 1 to [`LATE_BATCHES_MAX`].
+        /// The age of the batch in batches, from 1 to [`LATE_BATCHES_MAX`].
         back: usize,
     },
-    /// A beginning of the batch is delivered first, then the whole: other boundaries.
+    /// The beginning of the batch is delivered first, then the whole batch, as if batches had other
+    /// boundaries.
     Split {
-        /// Where it is split, of a batch of `n` records: after `1 + draw % (n - 1)`.
+        /// Determines where a batch of `n` records is split: after `1 + draw % (n - 1)`.
         draw: u64,
     },
     /// The function starts late.
     Slow {
-        /// By how much, from 1 to [`SLOW_MS_MAX`].
+        /// The delay in milliseconds, from 1 to [`SLOW_MS_MAX`].
         ms: u64,
     },
-    /// The function is not reached.
+    /// The invocation is throttled, so the function does not run.
     Throttle,
 }
 
@@ -43,13 +44,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Creates the fault plan of one mapping; the same seed and mapping id give the same faults.
+    /// Creates the fault plan of one mapping. The same seed and mapping id give the same faults.
     #[must_use]
     pub(super) fn new(seed: u64, mapping_id: &str) -> Self {
         Self { seed: mix(seed ^ seed_of(mapping_id)) }
     }
 
-    /// What goes wrong at the invocation with this number: something at 36 of 100.
+    /// Returns the fault of the invocation with this number, if it has one. 36 of 100 invocations have one.
     #[must_use]
     pub(super) fn invocation(&self, number: u64) -> Option<InvocationFault> {
         let draw = mix(self.seed.wrapping_add(number.wrapping_mul(2)));
@@ -68,7 +69,7 @@ impl Plan {
         }
     }
 
-    /// Whether the iterator has expired at the read with this number: at 6 of 100.
+    /// Returns whether the iterator has expired at the read with this number. This is so at 6 of 100 reads.
     #[must_use]
     pub(super) fn iterator_expires(&self, number: u64) -> bool {
         mix(self.seed.wrapping_add(number.wrapping_mul(2) + 1)) % 100 < 6

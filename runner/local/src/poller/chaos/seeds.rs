@@ -1,9 +1,9 @@
-//! Many seeds: the pure mapping and the real rules, with every fault of the plan, on a random
-//! history of a table. Whatever happens, totals, archive, histories and the targets of a migration
-//! end as the truth says.
+//! Many seeds. The pure mapping and the real rules run with every fault of the plan on a random history of a
+//! table. Whatever happens, totals, archive, histories and the targets of a migration must be correct at the
+//! end.
 //!
-//! No process, socket or clock: hundreds of seeds take seconds. `SEEDS=1000` runs as many;
-//! `FIRST_SEED=17 SEEDS=1` runs one again.
+//! No process, socket or clock is used, so hundreds of seeds take seconds. `SEEDS=1000` runs this many;
+//! `FIRST_SEED=17 SEEDS=1` repeats one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,24 +28,24 @@ const ARN: &str =
     "arn:aws:dynamodb:us-east-1:000000000000:table/slots/stream/2026-11-21T02:30:00.000";
 const SLOT_COUNT: u32 = 4;
 const KEYS: u64 = 8;
-/// Far more than any seed takes; a mapping that is not done by then hangs.
+/// The maximum number of turns, far more than any seed needs. A mapping that needs more hangs.
 const TURNS_MAX: u32 = 100_000;
 
-/// A table's past, as its stream tells it, and what must come of it.
+/// The history of a table as its stream contains it, and the expected results.
 #[derive(Default)]
 struct History {
     shards: Shards,
-    /// The table in the end: the value of each slot.
+    /// The table at the end: the value of each slot.
     slots: BTreeMap<String, u64>,
     expired: BTreeSet<String>,
-    /// What each slot became, change by change.
+    /// The values of each slot, change by change.
     changes: BTreeMap<String, Vec<Option<u64>>>,
 }
 
 impl History {
     fn of(draws: &mut Draws) -> Self {
         let mut history = Self::default();
-        // Which shard each key's changes go to.
+        // The shard of each key's changes.
         let mut shard_of = history.shards.begin(usize::try_from(KEYS).unwrap());
         for number in 0..20 + draws.below(100) {
             history.shards.perhaps_split(draws, &mut shard_of);
@@ -115,7 +115,7 @@ fn event_of(
     event
 }
 
-/// The records of a batch, as a function reads them.
+/// Returns the records of a batch as a function reads them.
 pub(super) fn records_of(batch: &[Arc<Delivery>]) -> Vec<LambdaRecord> {
     let decode = |delivery: &Arc<Delivery>| {
         decode_lambda_record(&model::json::parse(delivery.json.as_bytes()).unwrap()).unwrap()
@@ -123,7 +123,7 @@ pub(super) fn records_of(batch: &[Arc<Delivery>]) -> Vec<LambdaRecord> {
     batch.iter().map(decode).collect()
 }
 
-/// What the rules write to.
+/// The tables that the rules write.
 #[derive(Default)]
 struct Tables {
     totals: BTreeMap<String, Item>,
@@ -194,10 +194,10 @@ impl Tables {
     }
 }
 
-/// One mapping on the history, with all that is outside of it.
+/// One mapping on the history, and its simulated surroundings.
 pub(super) struct World<'a> {
     shards: &'a mut Shards,
-    /// What a delivered batch does.
+    /// The effect of a delivered batch.
     apply: &'a mut dyn FnMut(&[Arc<Delivery>]),
     draws: &'a mut Draws,
     plan: Plan,
@@ -213,7 +213,7 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// A mapping that was just made, on the stream with an ARN, under the faults of a seed.
+    /// Creates a new mapping on the stream with an ARN, with the faults of a seed.
     pub(super) fn new(
         (seed, name, arn): (u64, &str, &str),
         shards: &'a mut Shards,
@@ -238,7 +238,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Until everything was delivered; gives the faults that happened.
+    /// Runs until everything was delivered. Returns the faults that occurred.
     pub(super) fn run(mut self) -> BTreeMap<&'static str, u64> {
         self.step(Input::Tick);
         for _ in 0..TURNS_MAX {
@@ -264,7 +264,7 @@ impl<'a> World<'a> {
         for command in self.mapping.step(self.now, input) {
             match command {
                 Command::Wake { tick_ms } => self.wake = Some(tick_ms),
-                // A save may be late; what is on disk is then an earlier whole state.
+                // A save may be late, so the disk may have an earlier complete state.
                 Command::Checkpoint { .. } | Command::Save => {
                     if self.draws.below(3) > 0 {
                         self.durable = self.mapping.checkpoints();
@@ -297,7 +297,7 @@ impl<'a> World<'a> {
     }
 
     fn describe(&mut self) -> Input {
-        // What lags behind is not the last word of a stream that has ended.
+        // A listing that lags behind may lack the end of shards.
         let lags = self.draws.below(4) == 0;
         let shards = self.shards.0.iter();
         let shards = shards.filter(|(_, shard)| !lags || shard.parent.is_none());
@@ -330,7 +330,7 @@ impl<'a> World<'a> {
         Input::Page { shard, records, end: end == truth.records.len() }
     }
 
-    /// `None`: there is no answer now, or the poller is dead.
+    /// Returns the outcome; `None` if there is no answer now, or the poller has crashed.
     fn invoke(
         &mut self,
         records: &[Arc<Delivery>],
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
             }
             _ => {}
         }
-        // A function that fails may have done a part of its work.
+        // A failed function may have done a part of its work.
         if self.draws.below(8) == 0 {
             self.count("function error");
             (self.apply)(&records[..self.draws.index(records.len())]);
@@ -400,7 +400,8 @@ fn key_schema(name: &str) -> KeySchema {
     KeySchema { partition: KeyAttribute { name: name.to_owned(), attribute_type }, sort: None }
 }
 
-/// Slots become targets whose key changes with their votes, and parts that come and go.
+/// Returns a migration in which slots become targets. The targets' keys contain the votes, and some parts
+/// appear and disappear.
 fn migration() -> Migration {
     let plan = json!({
         "migration": "chaos", "kind": "restructure", "inverse": [], "segments": 1, "gate_seconds": 1,
@@ -415,8 +416,8 @@ fn migration() -> Migration {
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
 }
 
-/// What the backfill says of each item of the table as it is in the end; it may come before any
-/// record, and after all of them.
+/// Writes what the backfill writes for each item of the final table. The backfill may run before all records,
+/// or after them.
 fn backfill(migration: &Migration, history: &History, tables: &mut Tables) {
     for (slot, votes) in &history.slots {
         let item = slot_item(slot, *votes);
@@ -497,7 +498,7 @@ fn check(seed: u64, history: &History, tables: &Tables) {
     check_histories(seed, history, tables);
 }
 
-/// Every change is one version, numbered without a gap, in the order in which they were made.
+/// Checks that every change is one version, in the order of the changes, with numbers without gaps.
 fn check_histories(seed: u64, history: &History, tables: &Tables) {
     let slots = tables.histories.len();
     assert_eq!(slots, history.changes.len(), "seed {seed}: histories");
@@ -542,6 +543,6 @@ fn every_table_is_the_truth_under_every_seed() {
         }
     }
     println!("{seeds} seeds from {first}: {faults:?}");
-    // A test without faults would show nothing: there are 9 kinds.
+    // Without faults the test would prove nothing. There are 9 kinds.
     assert!(seeds < 200 || faults.len() == 9, "{faults:?}");
 }

@@ -1,7 +1,7 @@
-//! A stream with a past: its shards, which close and go on in children, and the numbers of a seed
-//! that decide when.
+//! The shards of a stream with their records. They close and continue in children. Random numbers from a seed
+//! decide when.
 //!
-//! Shared by the tests of many seeds.
+//! The tests of many seeds share this module.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use mapping::{Record, SequenceNumber, ShardId, mix};
 
-/// Splitmix64: the numbers of one seed.
+/// SplitMix64: the random numbers of one seed.
 pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
@@ -23,7 +23,7 @@ impl Draws {
     }
 }
 
-/// The shards of a stream with all that ever happens in them.
+/// The shards of a stream with all records that they will ever contain.
 #[derive(Default)]
 pub(super) struct Shards(pub(super) BTreeMap<ShardId, ShardHistory>);
 
@@ -31,19 +31,19 @@ pub(super) struct Shards(pub(super) BTreeMap<ShardId, ShardHistory>);
 pub(super) struct ShardHistory {
     pub(super) parent: Option<ShardId>,
     pub(super) records: Vec<Record>,
-    /// Where the iterator stands.
+    /// The position of the iterator.
     pub(super) iterator: usize,
 }
 
 impl Shards {
-    /// Begins with one shard, which all of some keys go to.
+    /// Begins with one shard for the given number of keys.
     pub(super) fn begin(&mut self, keys: usize) -> Vec<ShardId> {
         let first = ShardId::new("s00");
         self.0.insert(first.clone(), ShardHistory::default());
         vec![first; keys]
     }
 
-    /// Adds the change with a number to a shard.
+    /// Adds the change with this number to a shard.
     pub(super) fn push(&mut self, shard: &ShardId, number: u64, event: &Value) {
         let sequence = SequenceNumber::parse(&format!("{:021}", number + 7)).unwrap();
         let creation_s = Some(1_795_228_140 + i64::try_from(number).unwrap());
@@ -51,14 +51,14 @@ impl Shards {
         shard.records.push(Record::of_event(sequence, creation_s, event));
     }
 
-    /// Now and then, a shard closes.
+    /// Closes a shard in some cases.
     pub(super) fn perhaps_split(&mut self, draws: &mut Draws, shard_of: &mut [ShardId]) {
         if draws.below(25) == 0 && self.0.len() < 10 {
             self.split(draws, shard_of);
         }
     }
 
-    /// A shard closes, and its keys go on in one or two children.
+    /// Closes a shard. Its keys continue in one or two children.
     fn split(&mut self, draws: &mut Draws, shard_of: &mut [ShardId]) {
         let parent = shard_of[draws.index(shard_of.len())].clone();
         let next = self.0.len();
