@@ -31,10 +31,11 @@ fn steps(page: &str) -> Vec<Step> {
         let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
         match (language, steps.last_mut()) {
             ("", _) => {
-                steps.extend(lines.map(|line| Step { command: line.to_owned(), shown: Vec::new() }))
+                steps
+                    .extend(lines.map(|line| Step { command: line.to_owned(), shown: Vec::new() }));
             }
             ("text", Some(step)) => step.shown.extend(lines.map(str::to_owned)),
-            (language, _) => panic!("a block of `{language}` is neither command nor output"),
+            (language, _) => unreachable!("a block of `{language}` is neither command nor output"),
         }
     }
     steps

@@ -102,7 +102,7 @@ mod tests {
             ("an arc has no replica", |all| all.truncate(2)),
             ("a vote is missing", |all| all[0].voters.truncate(2)),
             ("another node is being rebuilt", |all| {
-                all[0].learners.push(super::super::node_id(3, 1))
+                all[0].learners.push(super::super::node_id(3, 1));
             }),
             ("it is not a member any more", |all| all[0].voters[0] = super::super::node_id(1, 1)),
         ];

@@ -23,7 +23,7 @@ pub async fn ended() {
         Ok(_) => drop(told.await),
         Err(error) => {
             tracing::warn!(%error, "cannot watch standard input: this process goes on when it ends");
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -76,14 +76,14 @@ impl Table {
         let client = endpoint::client(url);
         let mut key = Vec::new();
         for (name, kind) in key_attributes(&client, name).await.map_err(InitError::Table)? {
-            key.push(KeyAttribute { name: plain(name)?, kind });
+            key.push(KeyAttribute { name: plain(&name)?, kind });
         }
         let ttl = ttl_attribute(&client, name).await.map_err(InitError::Table)?;
         let mut key = key.into_iter();
         let Some(partition) = key.next() else {
             return Err(InitError::Table(format!("table `{name}` does not say its key")));
         };
-        Self::new(name, partition, key.next(), ttl.map(plain).transpose()?)
+        Self::new(name, partition, key.next(), ttl.as_deref().map(plain).transpose()?)
     }
 
     /// Returns the name of a table that belongs to this one.
@@ -134,8 +134,8 @@ pub(super) fn examples<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>) -
     attributes.map(KeyAttribute::example).collect::<Vec<_>>().join(",")
 }
 
-fn plain(name: String) -> Result<String, InitError> {
-    attribute_name(&name).map_err(|error| InitError::Table(format!("attribute `{name}`: {error}")))
+fn plain(name: &str) -> Result<String, InitError> {
+    attribute_name(name).map_err(|error| InitError::Table(format!("attribute `{name}`: {error}")))
 }
 
 #[cfg(test)]

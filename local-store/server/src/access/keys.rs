@@ -156,7 +156,10 @@ mod tests {
             ("[a]\nhidden", "line 2: expected `[section]` or"),
             ("[a]\naws_access_key_id = A", "line 1: the section needs"),
             ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),
-            ("[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden", "line 1: the key must"),
+            (
+                "[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden",
+                "line 1: the key must",
+            ),
             ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: the key must"),
             (
                 "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\naws_account_id = 12",

@@ -116,7 +116,7 @@ impl Place {
         match self.pass() {
             Ok(()) | Err(Cut::Ended) => {}
             Err(Cut::Failed(reason)) => {
-                tracing::debug!(reason, "a verification pass was interrupted")
+                tracing::debug!(reason, "a verification pass was interrupted");
             }
         }
     }

@@ -273,7 +273,9 @@ mod tests {
         let node = "Runtime: nodejs22.x, CodeUri: code, Handler: ";
         let esbuild = "    Metadata: {BuildMethod: esbuild}\n";
         let built = ".aws-sam/build/F";
-        let cases: &[(&[&str], &str, &str, Result<&str, &str>)] = &[
+        /// Files, more of the resource, properties, and the folder or the message.
+        type Case<'c> = (&'c [&'c str], &'c str, &'c str, Result<&'c str, &'c str>);
+        let cases: &[Case<'_>] = &[
             (&["code/app.py"], "", &format!("{python}app.run"), Ok("code")),
             (&["app.py"], "", "Runtime: python3.10, Handler: app.run", Ok(".")),
             (&["code/a/b.py"], "", &format!("{python}a/b.run"), Ok("code")),
