@@ -164,7 +164,7 @@ fn places(up: &Up) {
         up,
         &["check", "--table", "nosuch"],
         1,
-        "there is no table `nosuch`; tables with a stream: ",
+        "unknown table `nosuch`; tables with a stream: ",
     );
 }
 

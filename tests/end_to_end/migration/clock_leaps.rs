@@ -245,7 +245,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     // A worker that begins now finds no trace of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
-    assert!(code == 4 && said.contains("`weir migrate verify leaps` compares"), "{code}: {said}");
+    assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 1 extra, 0 occupied, 0 refused, 0 not_invertible";
     assert!(code == 3 && said.contains(found), "{code}: {said}");
@@ -316,7 +316,7 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     // A worker that begins now finds no trace of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
-    assert!(code == 4 && said.contains("`weir migrate verify leaps` compares"), "{code}: {said}");
+    assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
     // The third item left parts, which are no document.
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 2 extra, 0 occupied, 1 refused, 0 not_invertible";
