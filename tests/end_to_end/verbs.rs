@@ -82,7 +82,7 @@ fn addresses(up: &Up) {
     let dead = "http://127.0.0.1:1";
     let refused = "`http://127.0.0.1:1` does not answer (Connection refused";
     let cases: [(&[&str], &str); 8] = [
-        (&["streams", "shards", "nosuch"], "there is no table `nosuch`; tables with a stream: "),
+        (&["streams", "shards", "nosuch"], "unknown table `nosuch`; tables with a stream: "),
         (&["streams", "tail", "totals"], "has no stream; tables with a stream: "),
         (&["streams", "ls", "--endpoint", "localhost:81"], "write http://localhost:81"),
         (&["streams", "ls", "--endpoint", dead], refused),
