@@ -11,7 +11,7 @@ use client::exit::Exit;
 use client::output::{Output, say, show};
 use template::{Absent, Diagnostic, Diagnostics, NotEmulated, NotRun, Severity, Stack};
 
-/// Maximum number of characters of a line of names.
+/// The maximum number of characters in a line of names.
 const LINE_CHARS_MAX: usize = 100;
 
 /// Flags of `weir check`.

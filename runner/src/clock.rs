@@ -16,8 +16,8 @@ use client::output::{self, Output};
 use client::running::Look;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
-/// The largest advance without `--yes`. A longer one is probably a mistake in the unit; it would be
-/// permanent, and every item with a time to live would expire.
+/// The maximum advance without `--yes`. A longer advance is probably a mistake in the unit. It would be
+/// permanent, and every item with a TTL would expire.
 const ADVANCE_MAX: Duration = Duration::from_secs(366 * DAY_SECONDS);
 
 /// Arguments of `weir clock`.
@@ -79,7 +79,7 @@ pub enum TtlAction {
 /// Shows or changes the clock.
 ///
 /// # Errors
-/// When the store does not answer or refuses the change.
+/// The store does not answer, or refuses the change.
 pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, String> {
     if let ClockChange::Advance { duration, yes: false } = arguments.change
         && duration > ADVANCE_MAX
@@ -116,8 +116,8 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
     Ok(Exit::Done)
 }
 
-/// Returns, by function, the number of records that wait in the `weir up` of this folder; empty if
-/// that `weir up` does not use the store at `endpoint`.
+/// Returns, by function, the number of records that wait in the `weir up` of this folder. Returns none if
+/// this `weir up` does not use the store at `endpoint`.
 fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
     match Look::here() {
         Look::Running(running) if running.is_at(endpoint) => status::waiting(&running.directory),
@@ -133,10 +133,10 @@ fn note_of(waiting: &[(String, u64)]) -> String {
     )
 }
 
-/// Deletes what has expired.
+/// Deletes expired items.
 ///
 /// # Errors
-/// When the store does not answer or refuses.
+/// The store does not answer, or refuses.
 pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let TtlAction::Sweep = arguments.action;
@@ -180,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_advance_by_years_needs_a_flag() {
-        // No store listens at this address, so every advance that is not refused fails.
+        // No store listens at this address, so an advance fails even if it is not refused.
         let advance = async |duration: &str, yes: bool| {
             let duration = parse_duration(duration).unwrap();
             let change = ClockChange::Advance { duration, yes };

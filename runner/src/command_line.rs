@@ -37,8 +37,7 @@ use operations::migrate::{self, MigrateArguments};
 use operations::versions::{self, VersionsArguments};
 use template::{Context, Diagnostics, Stack};
 
-/// Default names of the template, in the order in which SAM looks for them; the first that exists
-/// is used.
+/// The default names of the template, in SAM's order. The first existing file is used.
 const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 
 /// Runs DynamoDB stream functions on this machine as AWS runs them.
@@ -152,7 +151,7 @@ pub async fn run() -> ExitCode {
     }
     let nature = interruption::nature_of(&verb_of(&matches));
     match interruption::or_end(nature, carry_out(line)).await {
-        // Exits without waiting for threads that read a file or standard input.
+        // Exits without waiting for threads that are blocked reading a file or standard input.
         Ok(Exit::Interrupted(signal)) => std::process::exit(i32::from(signal.exit_code())),
         Ok(exit) => exit.into(),
         Err(error) => {
@@ -203,16 +202,17 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
     let stack_by = |context: &Context| read(context)?.map_err(|error| error.why_not_run());
-    // Uses the parameters of the `weir up` of this template; other ones would give other tables and
+    // Uses the parameters of the `weir up` of this template. Other parameters would select other tables and
     // settings.
     let store = endpoint::named(line.verb.endpoint());
     let path = template.as_deref().ok();
     let of_running = || stack_by(&context_of_running(&context, path, store.as_deref()));
-    // `counters` also works without a template; a template that the user named must exist.
+    // `counters` also works without a template, but a template that the user named must exist.
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => {
-            // A template that lies here may be another project's, without the tables of the demonstration.
+            // A template in this folder may belong to another project, without the tables of the
+            // demonstration.
             let is_named = line.template.is_some();
             let stack = if is_named { stack_by(&context) } else { demo::own_stack(&context) };
             Box::pin(run_demo(&arguments, output, stack?, &folder)).await
@@ -360,7 +360,7 @@ fn show_error(text: &str) {
 mod tests {
     use super::*;
 
-    /// Clap's own check of all definitions: names, conflicts, defaults.
+    /// Runs clap's own check of all definitions: names, conflicts, defaults.
     #[test]
     fn the_flags_are_sound() {
         CommandLine::command().debug_assert();
@@ -377,7 +377,7 @@ mod tests {
                 (letter, Some(_)) => word.push(letter),
                 ('\'' | '"', None) => (quote, begun) = (Some(letter), true),
                 ('#' | '>' | '|', None) if word.is_empty() && !begun => return words,
-                // A variable of the shell, such as a process id, is replaced by a number.
+                // A variable of the shell, such as a process id, becomes a number.
                 ('$', None) => {
                     word.push('1');
                     begun = true;
@@ -400,18 +400,19 @@ mod tests {
         words
     }
 
-    /// Checks that the flags of a documented command exist and have the right number of values.
+    /// Checks that the flags of a documented command exist and have the right number of values. Returns the
+    /// number of checked commands.
     fn check(line: &str, place: &str) -> usize {
         let mut count = 0;
         for part in line.split("&&") {
-            // The command before a pipe into `weir` is not `weir`'s.
+            // A command before a pipe into `weir` is not checked.
             let part = part.rsplit(" | weir ").next().map_or(part, |last| last);
             let part = part.trim();
             let part = match line.contains(" | weir ") {
                 true => format!("weir {part}"),
                 false => part.replacen("cargo run -- ", "weir ", 1),
             };
-            // Capitals are placeholders; a process id is a number.
+            // Capitals are placeholders. A process id must be a number.
             let words = words(&part.replace(" PID", " 1"));
             if words.first().map(String::as_str) != Some("weir") {
                 continue;
@@ -448,7 +449,7 @@ mod tests {
         let command = CommandLine::command();
         let mut without = Vec::new();
         assert!(check_help(&command, "weir", &mut without) >= 30);
-        // Every verb has examples; those of its actions are among them.
+        // Every verb must have examples. Those of its actions count.
         let lacking: Vec<_> = without.iter().filter(|path| path.split(' ').count() == 2).collect();
         assert!(lacking.is_empty(), "without examples: {lacking:?}");
     }
@@ -508,7 +509,7 @@ mod tests {
         let mut count = 0;
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap();
-            // Every other piece between fences is a block; a backslash continues a line.
+            // Every second piece between fences is a block. A backslash continues a line.
             for block in text.split("```").skip(1).step_by(2) {
                 let block = block.replace("\\\n", " ");
                 for line in block.lines().skip(1) {

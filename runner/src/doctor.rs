@@ -20,10 +20,10 @@ use local::function::scripts::Interpreters;
 use local::system::functions::{built, wanted};
 use template::{Code, Stack};
 
-/// Free space in MB below which a first build may not fit.
+/// The free space in MB below which a first build may not fit.
 const FREE_MB_MIN: u64 = 5_000;
 
-/// Maximum number of characters of a finding; the place of a longer one shows all of it.
+/// The maximum number of characters of a finding in the table.
 const FINDING_CHARS_MAX: usize = 80;
 
 /// Arguments of `weir doctor`.
@@ -96,12 +96,12 @@ pub async fn run(
     if has_failed { Exit::Failed } else { Exit::Done }
 }
 
-/// Returns whether a function of the template has to be built here.
+/// Returns whether a function of the template must be built on this machine.
 fn builds(stack: &Stack, template_folder: &Path) -> bool {
     wanted(stack, template_folder).values().any(Wanted::has_source)
 }
 
-/// Checks a program that builds need; its absence is a failure only if `is_needed`.
+/// Checks a program that builds need. If it is missing, this is a failure only if `is_needed`.
 fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
     let fix = "install Rust 1.95 or later: https://rustup.rs";
     let answer = Command::new(program).arg("--version").output();
@@ -175,7 +175,7 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
     Check { what: "functions", state, finding, fix }
 }
 
-/// Whether handlers in Python and Node have an interpreter, and which.
+/// Checks that handlers in Python and Node have an interpreter.
 async fn interpreters(stack: &Stack) -> Check {
     let (mut interpreters, mut found) = (Interpreters::default(), BTreeMap::new());
     let (what, fix) = ("interpreters", "install it, so that it is on PATH");
@@ -206,7 +206,7 @@ fn counts(stack: &Stack) -> String {
 
 fn folder(directory: &Path) -> Check {
     let fix = "use a folder that you may write to: `weir up` keeps `.weir` in the folder in which it starts";
-    // The nearest existing folder: `weir up` creates those below it.
+    // Uses the nearest existing folder, because `weir up` creates the folders below it.
     let existing = directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
     let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
     let probe = existing.join(format!(".weir-doctor-{}", std::process::id()));
@@ -235,14 +235,14 @@ fn space() -> Check {
     Check { what: "disk", state, finding, fix }
 }
 
-/// Checks the endpoints of the running system, or without one the ports that it would need.
+/// Checks the endpoints of the running system. If none is running, checks the ports that it would need.
 async fn running() -> Vec<Check> {
     let running = match Look::here() {
         Look::Running(running) => running,
         Look::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
         Look::Nothing => return ports(),
     };
-    // On AWS there is no store clock.
+    // On AWS the store has no clock to check.
     if running.dynamodb.is_empty() {
         return vec![is_on_aws(&running)];
     }

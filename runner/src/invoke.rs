@@ -1,7 +1,7 @@
 //! `weir invoke`: invokes a function of the running `weir up` once.
 //!
-//! The answer goes to standard output unchanged, facts about the invocation to standard error.
-//! `weir streams redrive` uses this module too.
+//! The answer goes unchanged to standard output, and data about the invocation to standard error. `weir
+//! streams redrive` uses this module, too.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct InvokeArguments {
 /// Invokes a function and shows its answer.
 ///
 /// # Errors
-/// When nothing is running, there is no such function, or the event cannot be read.
+/// No system is running, there is no such function, or the event cannot be read.
 pub async fn run(arguments: &InvokeArguments) -> Result<Exit, String> {
     let running = Running::read()?;
     let function = running.function(&arguments.function)?;

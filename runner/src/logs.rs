@@ -1,7 +1,7 @@
-//! `weir logs`: shows the log of a function, by request id if wanted.
+//! `weir logs`: shows the log of a function, or only the lines of one request id.
 //!
-//! Reads the log files of `weir up`, even when it does not run. Their times are of this machine's
-//! clock, which also measures the timeouts of functions; the store's clock may differ.
+//! It reads the log files of `weir up`, even if `weir up` is not running. Their times are those of this
+//! machine's clock, which also measures the time-outs of functions. The store's clock may differ.
 
 mod rotated;
 
@@ -18,7 +18,7 @@ use client::exit::Exit;
 use client::output::{self, Output};
 use client::running::{Look, match_function};
 
-/// Interval at which `--follow` checks the file.
+/// The interval at which `--follow` checks the file.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// Arguments of `weir logs`.
@@ -40,8 +40,7 @@ pub struct LogsArguments {
     pub directory: Option<PathBuf>,
 }
 
-/// Returns the data folder: that of the flag, or of the `weir up` of this folder, even if it was
-/// killed.
+/// Returns the data folder: that of the flag, or that of the `weir up` of this folder, even if it was killed.
 pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(
         || {
@@ -52,10 +51,10 @@ pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     )
 }
 
-/// Shows the lines; JSON has their parts.
+/// Shows the lines. JSON output contains their parts.
 ///
 /// # Errors
-/// When there is no such log, or one JSON document would never end.
+/// There is no such log, or a single JSON document would never end.
 pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, String> {
     if arguments.follow && output == Output::Json {
         return Err(
@@ -108,12 +107,12 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
 /// Selects and formats the lines of a function.
 struct Lines<'a> {
     function: &'a str,
-    /// The request id of the only wanted invocation, as its lines contain it.
+    /// The request id to select, in the form of the log lines; `None` selects all lines.
     request: Option<String>,
     output: Output,
-    /// Number of lines that matched.
+    /// The number of lines that matched.
     found: u64,
-    /// The lines of a JSON document, which is shown as a whole.
+    /// The lines of a JSON document, which is written at the end.
     held: Vec<Value>,
 }
 
@@ -153,7 +152,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Splits a line into time, request id (`-` is none) and what the function wrote.
+/// Splits a line into the time, the request id (`-` means none) and the function's output.
 fn parts(function: &str, line: &str) -> Value {
     let known = line.split_once(' ').and_then(|(time, rest)| {
         let (request, rest) = rest.split_once(' ')?;
@@ -168,10 +167,10 @@ fn parts(function: &str, line: &str) -> Value {
     }
 }
 
-/// Returns the name of the log of a function, given with or without a trailing `Function`.
+/// Returns the name of the log of a function. The name may lack the trailing `Function`.
 ///
 /// # Errors
-/// When there is no such function, or it does not run here and has no log.
+/// There is no such function, or it does not run here and has no log.
 fn log_of(
     wanted: &str,
     logs: Result<Vec<String>, String>,

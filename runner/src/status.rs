@@ -1,7 +1,7 @@
 //! `weir status`: shows the progress of each mapping, shard by shard.
 //!
-//! `weir up` writes it to a small file; this module reads that file, so it adds no load to the
-//! system.
+//! `weir up` writes the status to a small file, and this module reads the file. The command therefore adds no
+//! load to the system.
 
 mod counts;
 pub(crate) mod hindrance;
@@ -27,13 +27,14 @@ use template::Absent;
 
 use self::settled::{Look, Settling};
 
-/// Interval at which `weir up` writes the file.
+/// The interval at which `weir up` writes the file.
 const PERIOD: Duration = Duration::from_millis(500);
-/// A shard whose end was last seen longer ago, in milliseconds, is not caught up: its next read has
-/// no answer yet. This is the time of twenty reads of an idle shard on AWS, and of more here.
+/// The time in milliseconds for which a shard counts as caught up after its end was seen. After it, the next
+/// read has had no answer for too long. It is the time of twenty reads of an idle shard on AWS, and of more
+/// here.
 const TIP_MS_MAX: u64 = 5_000;
-/// How long `--exit-code` waits for a status that is newer than the command. An idle shard is read
-/// several times a second, an unreachable one every 10 s.
+/// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard is
+/// read several times a second, an unreachable one every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// The file below the data folder.
@@ -51,21 +52,20 @@ pub struct StatusArguments {
     pub exit_code: bool,
 }
 
-/// Deletes the status of an earlier run, which says nothing about this one.
+/// Deletes the status file of an earlier run.
 pub(crate) fn forget(directory: &Path) {
     // If the file cannot be removed, `keep` overwrites it at once.
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 
-/// Keeps the file up to date; never returns.
+/// Writes the file regularly. Never returns.
 pub(crate) async fn keep(system: &System, directory: &Path) {
     let path = directory.join(FILE);
     let part = path.with_extension("json.part");
     let mut is_told = false;
     loop {
         let text = format!("{}\n", describe(system));
-        // A rename replaces the file atomically for readers. A failed write is retried in the next
-        // period.
+        // Renaming replaces the file atomically. A failed write is repeated in the next period.
         let written = match tokio::fs::write(&part, &text).await {
             Ok(()) => tokio::fs::rename(&part, &path).await,
             failed => failed,
@@ -90,12 +90,12 @@ fn machine_ms() -> i64 {
 }
 
 fn describe(system: &System) -> Value {
-    // The whole status is from between these two moments.
+    // The values of the status are from between this time and the next one.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
         let totals = &status.totals;
-        // An ended mapping waits for no answer.
+        // An ended mapping reads nothing, so its tick does not matter.
         let tick_ms = if end.is_some() { 0 } else { tick_ms };
         json!({
             "mapping": name,
@@ -169,7 +169,7 @@ fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
     }
 }
 
-/// Returns the number of waiting records of each mapping that has some, from the file.
+/// Returns the number of waiting records in the file, for each mapping that has some.
 pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
     let status = read(directory).unwrap_or_default();
     let of_shard = |shard: &Value| {
@@ -183,7 +183,7 @@ pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
     list(&status, "mappings").iter().map(of_mapping).filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the last status that the file has, of a running or ended system.
+/// Returns the last status in the file, of a running or ended system.
 pub(crate) fn read(directory: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
     serde_json::from_str(&text).ok()
@@ -192,7 +192,7 @@ pub(crate) fn read(directory: &Path) -> Option<Value> {
 /// Shows the status.
 ///
 /// # Errors
-/// When nothing is running.
+/// No system is running.
 pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> {
     let running = Running::read()?;
     let shown = match arguments.exit_code {
@@ -216,7 +216,7 @@ fn last(directory: &Path) -> Result<Value, String> {
     Ok(status)
 }
 
-/// Adds to the status how many discarded records of each mapping were redriven since.
+/// Adds to the status the number of each mapping's discarded records that were redriven.
 fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Redriven>) {
     let given_up = |it: &Value| it.pointer("/totals/discarded").and_then(Value::as_u64);
     if list(status, "mappings").iter().all(|mapping| given_up(mapping).unwrap_or(0) == 0) {
@@ -227,7 +227,8 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
     for mapping in mappings.into_iter().flatten() {
         let own = mapping.get("mapping").and_then(Value::as_str);
         let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
-        // If the journal lacks some discarded records, the number of their redrives is unknown.
+        // If the journal lacks some discarded records, the number of redriven ones is unknown and counts as
+        // 0.
         let has_all = given_up(mapping) == Some(own.given_up);
         let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
@@ -236,8 +237,8 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
     }
 }
 
-/// Polls the status until it is certain that all earlier writes, and what functions wrote because
-/// of them, are processed. Returns at once if a record waits or something failed.
+/// Polls the status until it is certain that all earlier writes are processed, and everything that functions
+/// wrote because of them. Returns at once if a record waits or something failed.
 fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
     let began = Instant::now();
     let mut settling = Settling::asked_at(machine_ms());
@@ -287,15 +288,15 @@ pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
     list(status, "disabled").iter().any(is_it)
 }
 
-/// The rows and remarks of a status, and whether all is well: no failure and no waiting record.
+/// The rows and remarks of a status, and whether everything is well: no failure and no waiting record.
 struct Shown {
-    /// One for each shard, with the counts of its mapping behind them.
+    /// One row for each shard. It ends with the counts of the shard's mapping.
     rows: Vec<Vec<Value>>,
     /// The name and the counts of each mapping that has read something.
     counts: Vec<Vec<Value>>,
     remarks: Vec<String>,
     is_well: bool,
-    /// Whether a mapping has not listed its shards yet, as right after its start.
+    /// Whether a mapping has not listed its shards yet, which is normal after its start.
     is_early: bool,
 }
 
@@ -332,13 +333,13 @@ fn show(status: &Value, output: Output) -> Shown {
 
 const KEPT: &str = "`weir streams explain RECORD` shows where they are kept";
 
-/// What a mapping has not delivered since it started.
+/// The records that a mapping has not delivered since it started.
 struct Lost {
-    /// Number of discarded records.
+    /// The number of discarded records.
     given_up: u64,
-    /// How many of them were redriven and processed.
+    /// The number of discarded records that were redriven and processed.
     redriven: u64,
-    /// How often records were trimmed before they were read.
+    /// The number of times that records were trimmed before they were read.
     gaps: u64,
 }
 
@@ -355,13 +356,13 @@ impl Shown {
         Self { rows, counts, remarks, is_well: true, is_early: false }
     }
 
-    /// Writes a table of the shards and one of the counts; for programs, rows that have both.
+    /// Writes a table of the shards and a table of the counts. In JSON, the rows have both.
     fn write(&self, output: Output) {
         let all: Vec<&str> = HEADINGS.iter().chain(&counts::HEADINGS).copied().collect();
         if output != Output::Table {
             return output::rows(output, &all, &self.rows);
         }
-        // A row has more cells than this table has columns.
+        // A row has more cells than this table has columns; the others are not shown.
         output::rows(output, &HEADINGS, &self.rows);
         if !self.counts.is_empty() {
             output::show("\n");
@@ -380,7 +381,8 @@ impl Shown {
         let (given_up, gaps) = (total("discarded"), total("gaps"));
         let redriven = total("redriven").min(given_up);
         let counts = counts::of(mapping);
-        // The counts are per mapping, so only its first row has them; sums over rows are then right.
+        // The counts are those of a mapping, so only its first row has them. Sums over all rows are then
+        // correct.
         let mut first = Some(counts.clone());
         let shards = list(mapping, "shards");
         let has_ended = mapping.get("ended") == Some(&json!(true));
@@ -394,11 +396,11 @@ impl Shown {
             let of = |name: &str| shard.get(name).cloned().unwrap_or_default();
             let mut state = of("state");
             self.is_well &= matches!(state.as_str(), Some("caught up" | "done"));
-            // The state of a shard is meaningless once its mapping has ended.
+            // If the mapping has ended, the last state of a shard has no meaning.
             if has_ended && state != "done" {
                 state = json!(ENDED);
             }
-            // Ended shards are history, and a day makes many of them.
+            // Ended shards are not shown, because a day makes many of them.
             if output == Output::Table && state == "done" {
                 continue;
             }

@@ -1,6 +1,6 @@
-//! `weir up`: runs the template until Ctrl-C, on data that persists.
+//! `weir up`: runs the template on persistent data until Ctrl-C.
 //!
-//! `system` runs it; this module starts and ends it.
+//! `system` runs the template; this module starts and ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -76,8 +76,8 @@ pub struct UpArguments {
 }
 
 impl UpArguments {
-    /// Returns the region that the user chose. A local store keeps its tables under one region, so
-    /// it ignores the environment's, which other tools need.
+    /// Returns the Region that the user chose. The tables of a local store belong to one Region. It therefore
+    /// ignores the environment's Region, which other tools need.
     pub(crate) fn chosen_region(&self) -> Option<String> {
         let from_environment = || match self.store {
             StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
@@ -99,10 +99,10 @@ impl UpArguments {
         self.port.unwrap_or(STORE_PORT)
     }
 
-    /// Validates combinations of flags that are valid one by one.
+    /// Validates combinations of flags that are valid individually.
     ///
     /// # Errors
-    /// Names the flags and what to write instead.
+    /// The flags, and what to write instead.
     pub(crate) fn check_together(&self) -> Result<(), String> {
         self.check_store_is_here()?;
         self.check_ports_differ()?;
@@ -122,7 +122,7 @@ impl UpArguments {
         }
     }
 
-    /// Refuses equal ports: the bind error would wrongly blame another process.
+    /// Refuses equal ports. The bind error would wrongly say that another process uses the port.
     fn check_ports_differ(&self) -> Result<(), String> {
         let store = match self.store {
             StoreChoice::Aws => 0,
@@ -142,8 +142,8 @@ impl UpArguments {
     }
 }
 
-/// Parses the address of the process that runs the functions: a host and perhaps a port. Lambda's
-/// API sets the path.
+/// Parses the address of the other program that runs the functions: a host and optionally a port. Lambda's
+/// API determines the path.
 fn invoke_address(text: &str) -> Result<String, String> {
     let fault =
         |what: &str| Err(format!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
@@ -154,7 +154,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
         _ => return fault("it does not begin with http://"),
     }
     let Some(authority) = uri.authority() else { return fault("it has no host") };
-    // The last colon of an address in brackets does not begin a port.
+    // In an address in brackets, the last colon may be a part of the address.
     let behind_host = authority.as_str().rsplit_once(authority.host()).map_or("", |parts| parts.1);
     if authority.host().is_empty() || authority.as_str().contains('@') {
         return fault("it has no host");
@@ -178,7 +178,7 @@ pub enum StoreChoice {
     Aws,
 }
 
-/// The template that is run: its file and its parameters.
+/// The template to run: its file and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Template<'a> {
     /// The file.
@@ -192,7 +192,7 @@ pub struct Template<'a> {
 /// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// What cannot be started, and how to fix it.
+/// The part that cannot be started, and how to fix it.
 pub async fn run(
     arguments: &UpArguments,
     stack: Stack,
@@ -215,7 +215,7 @@ pub async fn run(
         output::say(&line);
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
-    // From here on Ctrl-C ends it in order, also while functions are still being compiled.
+    // From here on Ctrl-C shuts the system down in an orderly way, even while functions are being compiled.
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
@@ -246,7 +246,7 @@ pub async fn run(
         // The next start delivers unfinished batches again, as after a crash.
         _ = again => Err("interrupted during invocations; the next start delivers their batches again".to_owned()),
     };
-    // The file may be gone by now, or belong to another run.
+    // The file may have been removed, or may belong to another run.
     let own = std::process::id();
     if Look::here().said().is_some_and(|said| said.process == own) {
         let _ = std::fs::remove_file(RUNNING_FILE);
@@ -268,7 +268,7 @@ fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
     unused.map(|(name, _, why)| format!("warning: {name} has no effect: {why}")).collect()
 }
 
-/// Returns the commands that a person may want next. Only the local store has a clock to advance.
+/// Returns commands that the user may need next. Only the local store has a clock to advance.
 fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] {
     const COMMANDS: [(&str, &str); 3] = [
         ("weir streams explain --last", "why a function did, or did not, run"),
@@ -282,7 +282,7 @@ fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] 
     }
 }
 
-/// Resolves on Ctrl-C or SIGTERM, and with `with_stdin` also when standard input ends.
+/// Resolves on Ctrl-C or SIGTERM. If `with_stdin` is true, it also resolves at the end of standard input.
 async fn end(with_stdin: bool) {
     tokio::select! {
         _ = interruption::requested() => {}
@@ -290,7 +290,7 @@ async fn end(with_stdin: bool) {
     }
 }
 
-/// Says what other tools need in their environment.
+/// Shows the environment variables that other tools need.
 fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
         tracing::info!("running; Ctrl-C ends it. In another terminal:");
@@ -320,14 +320,14 @@ fn refuse_beside_another() -> Result<(), String> {
     }
 }
 
-/// Returns the tables whose streams a function archives; such a function has the variable of the
+/// Returns the tables whose streams are archived by a function. Such a function has the variable with the
 /// archive's bucket.
 fn archived_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "ARCHIVE_BUCKET")
 }
 
-/// Returns the bucket and the key prefix of the archive that is compacted and erased from, which
-/// are variables of its function.
+/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and erases
+/// from. They are variables of this function.
 fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
     let environment = &stack.functions.iter().find(of_id)?.environment;
@@ -335,8 +335,8 @@ fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
 }
 
-/// Returns the tables whose streams the migration function reads; that function has the variable of
-/// the control table.
+/// Returns the tables whose streams the migration function reads. This function has the variable with the
+/// control table.
 fn migrated_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "CONTROL_TABLE")
 }
@@ -357,8 +357,8 @@ fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
     tables.into_iter().collect()
 }
 
-/// Makes git and `cargo lambda watch` ignore the data; the latter would compile again at each
-/// change.
+/// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would compile again
+/// after each change of it.
 fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
@@ -369,8 +369,8 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
 }
 
-/// Writes the variables of each function, as `cargo lambda watch --env-file` takes them, when
-/// something else runs the functions.
+/// If another program runs the functions, writes the variables of each function in the format of `cargo
+/// lambda watch --env-file`.
 fn write_environments(
     system: &System,
     arguments: &UpArguments,
@@ -404,8 +404,8 @@ fn write_environments(
     Ok(())
 }
 
-/// Whether a project's own file keeps what is below `.weir` from watchers. They read these files when
-/// they start, so the one that `weir up` writes there comes too late for a watcher that runs already.
+/// Returns whether a file of the project makes watchers ignore `.weir`. Watchers read such files when they
+/// start, so the file that `weir up` writes is too late for a running watcher.
 fn ignores_data(project: &Path) -> bool {
     [".gitignore", ".ignore"].iter().any(|name| {
         let text = std::fs::read_to_string(project.join(name)).unwrap_or_default();
@@ -413,7 +413,7 @@ fn ignores_data(project: &Path) -> bool {
     })
 }
 
-/// Says for other commands in this folder where the system can be reached.
+/// Writes the addresses of the system for other commands in this folder.
 fn write_running(
     system: &System,
     arguments: &UpArguments,
@@ -445,8 +445,7 @@ fn write_running(
             .filter(|absent| absent.what == Absent::Function)
             .map(|absent| (absent.resource.clone(), absent.reason.clone()))
             .collect(),
-        // Without a path that can be resolved and written as text, commands take no parameters from
-        // this file.
+        // If the path cannot be resolved or is not valid text, commands take no parameters from this file.
         template: std::fs::canonicalize(template.path)
             .ok()
             .filter(|path| path.to_str().is_some())
@@ -455,7 +454,7 @@ fn write_running(
     };
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
-    // A rename: a reader finds the whole file or none.
+    // Renaming is atomic, so a reader finds the whole file or none.
     let whole = path.with_extension("json.new");
     path.parent()
         .map_or(Ok(()), std::fs::create_dir_all)

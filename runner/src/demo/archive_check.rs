@@ -17,11 +17,10 @@ pub(crate) struct ArchivedItem {
     pub(crate) item: String,
 }
 
-/// Returns all rows of the Parquet files below a folder, and the number of files; a missing folder
-/// has none.
+/// Returns all rows of the Parquet files below a folder, and the number of files. A missing folder has none.
 ///
 /// # Errors
-/// Names the file that cannot be read, and why.
+/// The file that cannot be read, and the reason.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<ArchivedItem>, usize), String> {
     let mut files = Vec::new();
     find_files(folder, &mut files)?;

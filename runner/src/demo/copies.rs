@@ -15,19 +15,19 @@ use super::generator::Generator;
 use client::sdk_error::error_text;
 use local::system::System;
 
-/// Number of products; a third of all lines belong to the first one, so that its job has several
+/// The number of products. A third of all lines belong to the first product, so that its job has several
 /// pages.
 const PRODUCTS: u64 = 30;
-/// Average number of renames of a product.
+/// The average number of renames of a product.
 const RENAMES_EACH: u64 = 4;
-/// Number of concurrent requests.
+/// The number of concurrent requests.
 const WRITERS: usize = 32;
-/// How long the copies may lag behind before the demonstration fails.
+/// The maximum time until the copies are up to date.
 const LAG_MAX: Duration = Duration::from_secs(40);
 /// The function that writes the copies.
 const FUNCTION: &str = "FanOutFunction";
 
-/// Numbers of the report.
+/// The numbers for the report.
 pub(crate) struct Outcome {
     pub(crate) lines: u64,
     pub(crate) products: u64,
@@ -55,8 +55,8 @@ pub(crate) async fn run(
     let renames = PRODUCTS * RENAMES_EACH;
     let (mut done, mut kills) = (0u64, 0);
     let all = steps.len() as u64;
-    // The writes of one product are further apart than the number of concurrent requests, so they
-    // stay ordered.
+    // Two writes of one product are further apart than the number of concurrent requests, so they stay in
+    // order.
     let mut writes = stream::iter(steps.iter().map(|step| write(client, &products, &copies, step)))
         .buffered(WRITERS);
     while writes.try_next().await?.is_some() {

@@ -1,7 +1,7 @@
-//! Versions: changes, deletes and re-creates films while the function is killed, compares every
-//! history with the edits, and restores a version.
+//! Versions: changes, deletes and re-creates films while the function is killed, compares every history with
+//! the edits, and restores a version.
 //!
-//! The edits are recorded here while they are made, independently of the function.
+//! The edits are recorded here when they are made, independently of the function.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use client::sdk_error::error_text;
 use local::system::System;
 use operations::versions::{Place, check, reading};
 
-/// Number of films that are edited; the edits of a film are sequential.
+/// The number of films that are edited. The edits of one film are sequential.
 const FILMS: u64 = 40;
-/// How long the histories may lag behind the last edit.
+/// The maximum time until the histories contain the last edit.
 const LAG_MAX: Duration = Duration::from_secs(60);
 /// The function that writes the versions.
 const FUNCTION: &str = "VersionsFunction";
 
-/// Numbers of the report.
+/// The numbers for the report.
 pub(crate) struct Outcome {
     pub(crate) edits: u64,
     pub(crate) films: u64,
@@ -130,7 +130,7 @@ async fn edit_film(
 ) -> Result<(), String> {
     for state in &film.states {
         write(&place.client, &place.table, &film.key, state.as_ref()).await?;
-        // The receiver is gone if the demonstration has failed already.
+        // If the demonstration has already failed, the receiver was dropped.
         let _ = done.send(());
     }
     Ok(())

@@ -18,18 +18,18 @@ use client::attribute::to_sdk_item;
 use client::sdk_error::error_text;
 use local::system::System;
 
-/// Advance of the clock in hours.
+/// The number of hours by which the clock is advanced.
 pub(crate) const HOURS: u64 = 26;
-/// Number of concurrent requests.
+/// The number of concurrent requests.
 const WRITERS: usize = 32;
-/// How long the archive may lag behind the clock.
+/// The maximum time until the archive is up to date after the advance.
 const LAG_MAX: Duration = Duration::from_secs(25);
-/// How long the functions may take for the writes before the advance; every film is also a version.
+/// The maximum time for the functions to process the writes before the advance. Every film is also a version.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 /// The function that writes the archive.
 const FUNCTION: &str = "ArchiveFunction";
 
-/// Numbers of the report.
+/// The numbers for the report.
 pub(crate) struct Outcome {
     pub(crate) films: u64,
     pub(crate) deleted_by_hand: usize,
@@ -64,8 +64,7 @@ pub(crate) async fn run(
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<_>>()
         .await?;
-    // Retention follows the store's clock too, so the pollers must read these records before the
-    // advance.
+    // Retention also follows the store's clock, so the pollers must read these records before the advance.
     progress.note("films: waiting for the pollers before the clock moves");
     system.wait_until_drained(DRAIN_MAX).await?;
     system.store()?.clock().advance(HOURS * 3600 * 1000);

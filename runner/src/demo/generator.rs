@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, Number};
 
-/// A small number generator (splitmix64): reproducible, not cryptographic.
+/// A small random number generator (SplitMix64): reproducible, not cryptographic.
 #[derive(Clone, Debug)]
 pub(crate) struct Generator(u64);
 
@@ -29,7 +29,7 @@ impl Generator {
     }
 }
 
-/// Number of polls.
+/// The number of polls.
 pub(crate) const POLLS: u64 = 6;
 
 /// One vote: its counter, its slot, its points.
@@ -50,11 +50,11 @@ pub(crate) fn vote(generator: &mut Generator, slots: u64) -> Vote {
 /// The fate of a film in the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It expires: TTL deletes it, and the archive has it.
+    /// It expires. TTL deletes it, and the archive contains it.
     Expires,
-    /// Its expiry is far away or absent: it stays.
+    /// It stays. Its expiry time is far away or missing.
     Stays,
-    /// It is deleted by hand before it expires: neither the table nor the archive has it.
+    /// It is deleted by hand before it expires. Neither the table nor the archive contains it.
     DeletedByHand,
 }
 

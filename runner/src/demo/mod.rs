@@ -54,18 +54,18 @@ pub struct DemoArguments {
 /// The template of this project, so that an installed `weir` needs no checkout.
 const TEMPLATE: &str = include_str!("../../../template.yaml");
 
-/// Returns what the demonstration runs unless another template is named.
+/// Returns the stack that the demonstration runs if no other template is named.
 ///
 /// # Errors
-/// What the parameters make wrong.
+/// The parameters are invalid.
 pub fn own_stack(context: &Context) -> Result<Stack, String> {
     template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
 }
 
-/// The file that marks a folder as a demonstration's, so that it may be emptied.
+/// The file that marks a folder as a demonstration's. Only a folder with it may be emptied.
 const MARK: &str = "weir-demo";
 
-/// Shows the progress: one changing line on standard error.
+/// The progress: one changing line on standard error.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -84,7 +84,7 @@ impl Progress {
         self.0.set_message(format!("{what}: {done} of {all}"));
     }
 
-    /// Shows a text in place of the last one.
+    /// Replaces the shown text.
     pub(crate) fn note(&self, text: &str) {
         self.0.set_message(text.to_owned());
     }
@@ -93,7 +93,7 @@ impl Progress {
 /// Runs the demonstration and shows the report.
 ///
 /// # Errors
-/// What could not be started, or which result is wrong.
+/// The part that could not be started, or the wrong result.
 pub async fn run(
     arguments: &DemoArguments,
     output: Output,
@@ -130,7 +130,7 @@ pub async fn run(
 /// The duration of each step, in order.
 type Times = Vec<(&'static str, Duration)>;
 
-/// The numbers of each part's report.
+/// The numbers for each part's report.
 struct Outcome {
     votes: votes::Outcome,
     films: films::Outcome,
@@ -163,7 +163,7 @@ async fn all(
     Ok(Outcome { votes, films, edits, copies, orders })
 }
 
-/// Empties the demonstration's own folder; refuses any other one.
+/// Empties the demonstration's own folder. Refuses any other folder.
 fn empty(directory: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot use `{}`: {error}", directory.display());
     if directory.exists() {

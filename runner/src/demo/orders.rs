@@ -32,16 +32,16 @@ const SOURCE: &str = "demo-orders";
 const TARGET: &str = "demo-shop";
 const CONTROL: &str = "demo-migrations";
 const NAME: &str = "demo";
-/// Number of concurrent requests while the orders are loaded.
+/// The number of concurrent requests while the orders are loaded.
 const WRITERS: usize = 32;
-/// Pause between two changes of the writer: some hundred changes per second.
+/// The pause between two changes of the writer, which gives some hundred changes per second.
 const PAUSE: Duration = Duration::from_millis(3);
-/// How long copying and comparing may take.
+/// The maximum time of copying and comparing.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Number of customers.
+/// The number of customers.
 const CUSTOMERS: u64 = 50;
 
-/// Numbers of the report.
+/// The numbers for the report.
 pub(crate) struct Outcome {
     pub(crate) orders: u64,
     pub(crate) changes: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
 }
 
-/// Content of the source table by order: the customer and the number of lines.
+/// The content of the source table by order: the customer and the number of lines.
 type Truth = BTreeMap<u64, (u64, u64)>;
 
 /// Writes orders, migrates them while a writer changes them, and compares.
@@ -143,7 +143,7 @@ fn plan() -> Plan {
     }
 }
 
-/// Copies the orders, and kills a working instance meanwhile.
+/// Copies the orders. Meanwhile kills an instance during an invocation.
 async fn migrate_and_kill(
     context: &Context,
     plan: &Plan,

@@ -16,14 +16,14 @@ use client::partitions::split_somewhere;
 use client::sdk_error::error_text;
 use local::system::System;
 
-/// Number of concurrent votes.
+/// The number of concurrent votes.
 const VOTERS: usize = 48;
-/// How long the totals may lag behind the last vote.
+/// The maximum time until the totals contain the last vote.
 const LAG_MAX: Duration = Duration::from_secs(20);
 /// The function that writes the totals.
 const FUNCTION: &str = "CountersFunction";
 
-/// Numbers of the report.
+/// The numbers for the report.
 pub(crate) struct Outcome {
     pub(crate) votes: u64,
     pub(crate) counters: usize,
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     while writes.try_next().await?.is_some() {
         written += 1;
         progress.step("votes", written, votes);
-        // Retried from the middle of the votes until an instance is caught working.
+        // Tried again from the middle of the votes, until an instance is killed during an invocation.
         if kills == 0 && written > votes / 3 {
             kills += u32::from(system.kill_working_instance(FUNCTION));
         }

@@ -1,13 +1,11 @@
-//! Why a project was not written, by what is to be done about it.
-//!
-//! It only has the words.
+//! The reasons why a project was not written, grouped by what the user must do.
 
 use std::path::PathBuf;
 
 /// Why a project was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InitError {
-    /// Use another folder, or move the files away.
+    /// Use another folder, or move the existing files.
     #[error(
         "these files are in the way: {}; nothing was written\n  = help: name another folder, such as `weir init KIND FOLDER`",
         listed(.0)
@@ -22,7 +20,7 @@ pub(super) enum InitError {
     /// Name another table, or correct the flag.
     #[error("{0}")]
     Table(String),
-    /// Correct what the operating system refused.
+    /// Correct the problem that the operating system reports.
     #[error("cannot write `{}`: {source}", .path.display())]
     Write { path: PathBuf, source: std::io::Error },
 }

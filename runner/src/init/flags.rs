@@ -1,6 +1,6 @@
 //! The flags of each kind of project.
 //!
-//! Which files a kind has is in `kinds`.
+//! `kinds` has the files of each kind.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use super::names::{attribute_name, table_name};
 use super::table::{KeyAttribute, Table};
 use client::endpoint;
 
-/// The TTL attribute of an archive's table that does not exist yet.
+/// The TTL attribute of an archive's table, if the table does not exist yet.
 const TTL_ATTRIBUTE: &str = "expires_at";
 
-/// The attribute of a slot with its votes, as the template of counters names it.
+/// The attribute of a slot with its votes, named as in the template of counters.
 const VOTES_ATTRIBUTE: &str = "votes";
 
 /// Where the project is written.
@@ -42,7 +42,7 @@ struct LiveTable {
 }
 
 impl LiveTable {
-    /// Describes the table, if one was named.
+    /// Describes the existing table, if one was named.
     async fn described(&self) -> Result<Option<Table>, InitError> {
         let Some(table) = &self.from_table else { return Ok(None) };
         let of_region = |region: &String| format!("https://dynamodb.{region}.amazonaws.com");
@@ -92,7 +92,7 @@ impl TtlTableFlags {
         Ok(Table { ttl, ..table })
     }
 
-    /// The table with the attribute by which its items expire.
+    /// Returns the table, with the attribute by which its items expire.
     pub(super) async fn table_that_expires(&self) -> Result<Table, InitError> {
         let table = self.table().await?;
         match (&table.ttl, &self.live.from_table) {
@@ -228,7 +228,7 @@ impl MigrationFlags {
         self.of_table.table().await
     }
 
-    /// The name of the table in the new shape.
+    /// Returns the name of the table in the new shape.
     pub(super) fn target(&self, table: &Table) -> Result<String, InitError> {
         match &self.target {
             Some(target) if *target == table.name => Err(InitError::Table(format!(

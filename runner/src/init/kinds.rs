@@ -1,6 +1,6 @@
-//! The kinds of project: which files each has, which programs, and what their markers stand for.
+//! The kinds of project: the files and programs of each, and the values of their markers.
 //!
-//! Nothing is written here.
+//! `project` writes the files.
 
 use std::env;
 
@@ -11,15 +11,15 @@ use super::markers::{Values, fill};
 use super::project::{Content, Project};
 use super::table::{KeyAttribute, Table, definitions, examples};
 
-/// What the name of a table of histories ends with; `weir versions` looks for it so.
+/// The end of the name of a table of histories. `weir versions` finds such tables by it.
 const HISTORY: &str = "-history";
 
-/// The names of tables and attributes that `weir counters` takes without flags.
+/// The names of tables and attributes that `weir counters` uses without flags.
 const SLOTS_TABLE: &str = "votes";
 const SLOT_KEY: &str = "slot";
 const TOTALS_TABLE: &str = "totals";
 
-/// Bytes of a table's name in that of a migration, which has at most 64.
+/// The maximum number of bytes of a table's name in the name of a migration, which has at most 64.
 const MIGRATION_NAME_MAX: usize = 60;
 
 /// A text below `runner/init/`.
@@ -47,7 +47,7 @@ pub(super) enum Language {
     Node,
 }
 
-/// Copies that follow their origins.
+/// The copies of a project in which they follow their origins.
 #[derive(Clone, Debug)]
 pub(super) struct Copies {
     pub(super) table: Table,
@@ -164,7 +164,7 @@ pub(super) fn migration(table: &Table, target: &str) -> Project {
     project
 }
 
-/// A name of a migration: small letters, digits and hyphens, with a letter or digit first.
+/// Returns the name of a migration: lower-case letters, digits and hyphens, with a letter or digit first.
 fn migration_name(table: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = table.chars().take(MIGRATION_NAME_MAX).map(letter).collect();
@@ -232,7 +232,7 @@ pub(super) fn function(table: &Table, language: Language) -> Project {
     project
 }
 
-/// Returns the project of a job, whose functions are programs beside `weir`.
+/// Returns the project of a job. Its functions are programs next to `weir`.
 fn of_job(
     table: &Table,
     texts: &Texts,
@@ -258,7 +258,7 @@ fn of_job(
     project
 }
 
-/// The files that every project has.
+/// Returns the files that every project has.
 fn of_texts(texts: &Texts, values: &Values<'_>) -> Project {
     let mut project = Project::default();
     let text = |text| Content::Text(fill(text, values));
@@ -269,7 +269,7 @@ fn of_texts(texts: &Texts, values: &Values<'_>) -> Project {
     project
 }
 
-/// The values of a kind, and those of every kind.
+/// Returns the values of a kind together with those of every kind.
 fn all_values(table: &Table, mut values: Values<'static>, build: &str) -> Values<'static> {
     let ttl_specification = table.ttl.as_ref().map(|ttl| {
         format!(r#"TimeToLiveSpecification: {{AttributeName: "{ttl}", Enabled: true}}"#)
@@ -290,7 +290,7 @@ fn all_values(table: &Table, mut values: Values<'static>, build: &str) -> Values
     values
 }
 
-/// The processors of this machine, as Lambda calls them.
+/// Returns the processor architecture of this machine, in Lambda's words.
 fn architecture() -> &'static str {
     if env::consts::ARCH == "aarch64" { "arm64" } else { "x86_64" }
 }
@@ -299,7 +299,7 @@ fn architecture() -> &'static str {
 mod tests {
     use super::*;
 
-    /// Lines that a template and a test may have, so that they are read.
+    /// The maximum number of lines of a template and a test, so that users read them.
     const TEMPLATE_LINES_MAX: usize = 120;
     const TEST_LINES_MAX: usize = 30;
     const README_LINES_MAX: usize = 60;
@@ -313,7 +313,7 @@ mod tests {
         Table::new("my.table", attribute(key), sort.map(attribute), ttl).unwrap()
     }
 
-    /// The projects of every kind for a table.
+    /// Returns the projects of every kind for a table.
     fn projects(table: &Table) -> Vec<Project> {
         let copies = Copies {
             table: Table::new("copies", attribute("a:N"), Some(attribute("b:B")), None).unwrap(),
@@ -332,7 +332,7 @@ mod tests {
         jobs.into_iter().chain(functions).collect()
     }
 
-    /// Whether a text has something like `{{name}}`.
+    /// Returns whether a text contains a marker, such as `{{name}}`.
     fn has_marker(text: &str) -> bool {
         let is_name = |name: &str| {
             !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')

@@ -1,12 +1,12 @@
-//! Markers in the texts of `runner/init/`: `{{name}}` stands for a value.
+//! Markers in the texts of `runner/init/`: `{{name}}` is replaced by a value.
 //!
-//! There are no conditions and no loops: a line that is a marker alone is left out if its value is
-//! empty, and a value is not searched for markers.
+//! There are no conditions and no loops. A line with only a marker is left out if the value is empty. A value
+//! is not searched for markers.
 
-/// What each marker stands for.
+/// The value of each marker.
 pub(super) type Values<'v> = Vec<(&'v str, String)>;
 
-/// Returns the text with the values in the places of their markers.
+/// Returns the text with all markers replaced by their values.
 pub(super) fn fill(text: &str, values: &Values<'_>) -> String {
     let mut filled = String::new();
     for line in text.split_inclusive('\n') {
@@ -34,7 +34,7 @@ fn fill_line(line: &str, values: &Values<'_>, filled: &mut String) {
                 filled.push_str(value);
                 rest = behind;
             }
-            // A brace of JSON before a marker.
+            // The first brace belongs to JSON, and the marker follows it.
             None => {
                 filled.push('{');
                 rest = from.strip_prefix('{').unwrap_or_default();

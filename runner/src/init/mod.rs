@@ -51,8 +51,7 @@ enum Kind {
 /// Writes the project, and lists its files on standard output.
 ///
 /// # Errors
-/// When the table cannot be described, a function's program is not beside `weir`, or a file cannot be
-/// written.
+/// The table cannot be described, a function's program is not next to `weir`, or a file cannot be written.
 pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit, String> {
     let made = Box::pin(make(arguments.kind)).await;
     let (folder, project) = made.map_err(|error| error.to_string())?;
@@ -75,7 +74,7 @@ pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit, Strin
     Ok(Exit::Done)
 }
 
-/// Makes the project of a kind, in memory, and returns its folder with it.
+/// Makes the project of a kind in memory. Returns its folder and the project.
 async fn make(kind: Kind) -> Result<(PathBuf, Project), InitError> {
     Ok(match kind {
         Kind::Archive(flags) => {
@@ -110,7 +109,7 @@ fn say_what_comes_next(folder: &Path) {
     } else {
         format!("cd {} && ", shell_word(&folder.display().to_string()))
     };
-    // In the project's folder, where cargo does not know `weir`.
+    // In the project's folder cargo cannot run `weir`, so the command is `weir`.
     say(&format!("Next  {here}sh test      test it on this machine"));
     say("      weir up      run it until Ctrl-C");
     say("      README.md    has the other commands, and how to deploy it");

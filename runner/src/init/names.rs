@@ -4,21 +4,21 @@
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
-/// Bytes of an attribute's name in a key.
+/// The maximum number of bytes of an attribute's name in a key.
 const ATTRIBUTE_NAME_MAX: usize = 255;
 
-/// Characters that would need quotes in a file of the project.
+/// The characters that would need quotes or escapes in a file of the project.
 const NOT_PLAIN: &[char] = &['"', '\'', '\\', '`', '$', '{', '}'];
 
-/// What a name that cannot be used lacks.
+/// The reason why a name cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct InvalidName(pub(super) &'static str);
 
-/// Returns the name of a table, if it is one.
+/// Returns the name of a table, if it is valid.
 ///
 /// # Errors
-/// When DynamoDB takes no such name.
+/// DynamoDB does not accept the name.
 pub(super) fn table_name(text: &str) -> Result<String, InvalidName> {
     let is_letter = |c: u8| c.is_ascii_alphanumeric() || b"_.-".contains(&c);
     if (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&text.len())
@@ -29,10 +29,10 @@ pub(super) fn table_name(text: &str) -> Result<String, InvalidName> {
     Err(InvalidName("a table's name has 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"))
 }
 
-/// Returns the name of an attribute that every file of a project can have between quotes.
+/// Returns the name of an attribute that every file of a project can contain between quotes.
 ///
 /// # Errors
-/// When it is empty, too long for a key, or has characters that would need escapes.
+/// The name is empty, too long for a key, or has characters that would need escapes.
 pub(super) fn attribute_name(text: &str) -> Result<String, InvalidName> {
     let is_plain = |c: char| !c.is_control() && !NOT_PLAIN.contains(&c);
     match text.len() {

@@ -1,7 +1,7 @@
 //! The files of a project, in memory and on disk.
 //!
-//! They are sources of the user: they get the modes that the user's own files get, and none that is
-//! there is overwritten.
+//! They become sources of the user: they get the modes of the user's own files, and existing files are not
+//! overwritten.
 
 use std::env;
 use std::fs::{self, File};
@@ -13,26 +13,26 @@ use platform::private_files;
 
 use super::failure::InitError;
 
-/// The mode of what is started, here and on Lambda, whatever the user's mask is.
+/// The mode of executable files, here and on Lambda. It does not depend on the user's umask.
 const PROGRAM_MODE: u32 = 0o755;
 
-/// Where a file's content comes from.
+/// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     /// A text.
     Text(String),
-    /// A script that a shell starts.
+    /// A script that a shell runs.
     Script(String),
-    /// A copy of the program of this name beside `weir`.
+    /// A copy of the program with this name next to `weir`.
     Program(&'static str),
 }
 
 /// A file of a project.
 #[derive(Clone, Debug)]
 pub(super) struct ProjectFile {
-    /// Its path below the project's folder.
+    /// The path below the project's folder.
     pub(super) path: &'static str,
-    /// What it is for, in some words.
+    /// The purpose of the file in a few words.
     pub(super) purpose: &'static str,
     pub(super) content: Content,
 }
@@ -50,11 +50,11 @@ impl Project {
         &self.0
     }
 
-    /// Writes all files, or none: those that were written before one failed are removed. `weir` is the
+    /// Writes all files or none. If one fails, those that were written before it are removed. `weir` is the
     /// running program.
     ///
     /// # Errors
-    /// When files are in the way, a program is not beside `weir`, or a file cannot be written.
+    /// Some files already exist, a program is not next to `weir`, or a file cannot be written.
     pub(super) fn write(&self, folder: &Path, weir: &Path) -> Result<(), InitError> {
         let in_the_way = self.in_the_way(folder);
         if !in_the_way.is_empty() {
@@ -71,7 +71,8 @@ impl Project {
                 Ok(()) => written.push(path),
                 Err(source) => {
                     for path in written {
-                        // It was created a moment ago; what cannot be removed stays, and is in the way.
+                        // The file was created a moment ago. If it cannot be removed, it stays, and the next
+                        // run reports it.
                         let _ = fs::remove_file(path);
                     }
                     return Err(InitError::Write { path, source });
@@ -81,7 +82,7 @@ impl Project {
         Ok(())
     }
 
-    /// What is where a file or a folder of the project would be.
+    /// Returns the existing paths where the project needs a file or a folder.
     fn in_the_way(&self, folder: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for file in &self.0 {
@@ -98,7 +99,7 @@ impl Project {
 }
 
 impl ProjectFile {
-    /// Checks that the program that it is a copy of is there.
+    /// Checks that the program to be copied exists.
     fn check_program(&self, weir: &Path) -> Result<(), InitError> {
         match self.content {
             Content::Program(name) if !beside(weir, name).is_file() => {
@@ -108,7 +109,7 @@ impl ProjectFile {
         }
     }
 
-    /// Writes the file, and the folders above it. What it could not write whole is removed.
+    /// Writes the file and its parent folders. Removes a file that could not be written completely.
     fn write(&self, path: &Path, weir: &Path) -> io::Result<()> {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         let mode = if matches!(self.content, Content::Text(_)) { 0o666 } else { PROGRAM_MODE };
@@ -126,8 +127,9 @@ impl ProjectFile {
     }
 }
 
-/// The path of a function's program beside `weir`. In Weir's packages all functions are one program, which
-/// the script of a function's name starts; in a copy of it, the function's `Handler` names the function.
+/// Returns the path of a function's program next to `weir`. In Weir's packages all functions are one program,
+/// and a script with the function's name starts it. In a copy of the program, the `Handler` selects the
+/// function.
 fn beside(weir: &Path, name: &str) -> PathBuf {
     let path = |name: &str| weir.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX));
     let all = path("functions");
@@ -138,7 +140,7 @@ fn beside(weir: &Path, name: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A `weir` beside which nothing is.
+    /// A path of `weir` without any other program next to it.
     const ALONE: &str = "/nowhere/weir";
 
     fn project() -> Project {

@@ -18,7 +18,7 @@ pub(super) struct KeyAttribute {
 }
 
 impl KeyAttribute {
-    /// A member of an item in DynamoDB JSON with a value that every table takes.
+    /// Returns a member of an item in DynamoDB JSON, with a value that every table accepts.
     pub(super) fn example(&self) -> String {
         let value = match self.kind {
             KeyAttributeType::S | KeyAttributeType::N => "1",
@@ -39,7 +39,7 @@ impl FromStr for KeyAttribute {
     }
 }
 
-/// A table, as a template declares it.
+/// A table as a template declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) name: String,
@@ -52,7 +52,7 @@ impl Table {
     /// Returns a table with this key.
     ///
     /// # Errors
-    /// When both parts of its key are one attribute.
+    /// Both parts of the key are the same attribute.
     pub(super) fn new(
         name: &str,
         key: KeyAttribute,
@@ -68,10 +68,10 @@ impl Table {
         Ok(Self { name: name.to_owned(), key, sort, ttl })
     }
 
-    /// Reads key and TTL attribute of a table that exists.
+    /// Reads the key and the TTL attribute of an existing table.
     ///
     /// # Errors
-    /// When it cannot be described, or its attributes have names that no file could have as they are.
+    /// The table cannot be described, or its attributes have names that would need escapes in a file.
     pub(super) async fn describe(name: &str, url: &str) -> Result<Self, InitError> {
         let client = endpoint::client(url);
         let mut key = Vec::new();
@@ -86,10 +86,10 @@ impl Table {
         Self::new(name, partition, key.next(), ttl.as_deref().map(plain).transpose()?)
     }
 
-    /// Returns the name of a table that belongs to this one.
+    /// Returns the name of a second table, derived from the name of this one.
     ///
     /// # Errors
-    /// When it would be too long.
+    /// The name would be too long.
     pub(super) fn derived(&self, ending: &str) -> Result<String, InitError> {
         let name = format!("{}{ending}", self.name);
         if name.len() <= TABLE_NAME_LENGTH_MAX {
@@ -100,12 +100,12 @@ impl Table {
         )))
     }
 
-    /// The attributes of its key, partition key first.
+    /// Returns the attributes of the key, partition key first.
     pub(super) fn key_attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
         std::iter::once(&self.key).chain(&self.sort)
     }
 
-    /// `KeySchema` of the template.
+    /// Returns the `KeySchema` for the template.
     pub(super) fn key_schema(&self) -> String {
         let types = ["HASH", "RANGE"];
         let parts = self.key_attributes().zip(types).map(|(attribute, kind)| {
@@ -114,13 +114,13 @@ impl Table {
         format!("[{}]", parts.collect::<Vec<_>>().join(", "))
     }
 
-    /// The key of an item in DynamoDB JSON, without its braces.
+    /// Returns the key of an item in DynamoDB JSON, without its braces.
     pub(super) fn example(&self) -> String {
         examples(self.key_attributes())
     }
 }
 
-/// `AttributeDefinitions` of the template.
+/// Returns the `AttributeDefinitions` for the template.
 pub(super) fn definitions<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>) -> String {
     let parts = attributes.map(|attribute| {
         let (name, kind) = (&attribute.name, attribute.kind.descriptor());
@@ -129,7 +129,7 @@ pub(super) fn definitions<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>
     format!("[{}]", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// Members of an item in DynamoDB JSON.
+/// Returns members of an item in DynamoDB JSON.
 pub(super) fn examples<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>) -> String {
     attributes.map(KeyAttribute::example).collect::<Vec<_>>().join(",")
 }

@@ -1,7 +1,7 @@
-//! Local workers: runs the function `migration` as processes on this machine, with the event source
+//! Local workers: runs the function `migration` as processes on this machine. They have the event source
 //! mappings that AWS would have: on the stream of the control table and of each source table.
 //!
-//! It decides nothing; a restart resumes from the checkpoints.
+//! The function decides everything. After a restart, the workers resume from their checkpoints.
 
 mod store_clock;
 
@@ -25,14 +25,14 @@ use local::poller::{
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, Status};
 use operations::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 
-/// The bucket for records that no retry can help.
+/// The bucket for records that fail permanently.
 const BUCKET: &str = "migration-failures";
-/// Batch size of a source table: large, because an invocation folds the effects for one target into
-/// one write.
+/// The batch size of a source table. It is large, because an invocation combines the effects for one target
+/// into one write.
 const BATCH_SIZE: usize = 1_000;
-/// Lambda's largest parallelization factor.
+/// Lambda's maximum parallelization factor.
 const FACTOR_MAX: usize = 10;
-/// The filter for tasks that no worker has; leases, notes, states and routes invoke nothing.
+/// The filter for tasks that no worker has. All other items of the control table invoke nothing.
 const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]},"aside":{"BOOL":[{"exists":false}]}}}}"#;
 
 /// The running function and its mappings.
@@ -44,14 +44,14 @@ pub(crate) struct Host {
     clock: Arc<StoreClock>,
 }
 
-/// A running mapping.
+/// A running mapping of a table.
 struct Following {
     table: String,
     shutdown: watch::Sender<bool>,
     status: watch::Receiver<Status>,
-    /// Takes shards that may continue after a gap.
+    /// The sender of shards that may continue after a gap.
     accept: mpsc::Sender<ShardId>,
-    /// Why the mapping ended by itself.
+    /// The reason why the mapping ended by itself.
     ended: Arc<OnceLock<String>>,
     task: JoinHandle<()>,
 }
@@ -60,7 +60,7 @@ impl Host {
     /// Starts the function and its mappings.
     ///
     /// # Errors
-    /// When the function cannot be built, or a table has no stream.
+    /// The function cannot be built, or a table has no stream.
     pub(crate) async fn start(options: WorkerOptions<'_>) -> Result<Self, String> {
         let wanted = Wanted {
             package_folder: options.package_folder.clone(),
@@ -79,14 +79,14 @@ impl Host {
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),
-                // The same value as in the template.
+                // The template sets the same value.
                 ("MIMALLOC_ALLOW_THP".to_owned(), "0".to_owned()),
                 ("QUARANTINE_BUCKET".to_owned(), BUCKET.to_owned()),
             ]
             .into(),
             memory_mb: 256,
             timeout: options.timeout,
-            // Room for tasks, and for a shard of each source table at the same time.
+            // Enough for all tasks, and at the same time for the shards of each source table.
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
@@ -163,7 +163,7 @@ impl Host {
                 Ok(RunEnd::StreamEnded) => "its stream was disabled".to_owned(),
                 Err(error) => error.to_string(),
             };
-            // Only this task sets it.
+            // The value is set only once, by this task.
             let _ = end.set(why);
         });
         let table = table.to_owned();
@@ -230,7 +230,7 @@ impl LocalWorkers for Host {
 
     async fn stop(self: Box<Self>) {
         for mapping in &self.mappings {
-            // A mapping that has ended has no receiver.
+            // Fails if the mapping has ended, which does not matter.
             let _ = mapping.shutdown.send(true);
         }
         for mapping in self.mappings {

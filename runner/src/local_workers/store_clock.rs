@@ -1,6 +1,5 @@
-//! The time of a store for the mappings of local workers: the local store's clock, which may be
-//! frozen and advanced, or DynamoDB's clock, read once from an answer and continued by this
-//! machine's.
+//! The time of a store for the mappings of local workers. The local store's clock may be frozen and advanced.
+//! DynamoDB's clock is read once from a response and then continued with this machine's clock.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -8,8 +7,8 @@ use std::time::{Duration, Instant};
 use client::endpoint::{self, ClockReading};
 use locks::Mutex;
 
-/// Interval at which the store's clock is read. An advance is seen that late, which does not matter
-/// for ages of records in hours.
+/// The interval at which the store's clock is read. An advance is noticed with this delay, which does not
+/// matter for record ages in hours.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// The clock of a store.
@@ -18,7 +17,7 @@ pub(super) struct StoreClock {
     is_local: bool,
 }
 
-/// A reading of a clock, and when it was taken.
+/// A reading of a clock, and the time when it was taken.
 #[derive(Clone, Copy)]
 struct Reading {
     now_ms: i64,
@@ -27,7 +26,7 @@ struct Reading {
 }
 
 impl StoreClock {
-    /// Follows a store's clock until the last reference is dropped.
+    /// Reads a store's clock repeatedly until the last reference is dropped.
     pub(super) async fn follow(endpoint: &str) -> Arc<Self> {
         let asked = endpoint::read_clock(endpoint).await;
         let is_local = asked.is_some();
@@ -73,8 +72,7 @@ async fn keep(endpoint: String, clock: Weak<StoreClock>) {
         tokio::time::sleep(ASK_EVERY).await;
         let asked = endpoint::read_clock(&endpoint).await;
         let Some(clock) = clock.upgrade() else { return };
-        // A store that does not answer is stopping or starting; its clock continues from the last
-        // reading.
+        // A store that does not answer is starting or stopping. Its clock continues from the last reading.
         if let Some(asked) = asked {
             *clock.last.lock() = reading(asked);
         }

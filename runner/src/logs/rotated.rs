@@ -1,19 +1,18 @@
 //! Reads a log file and its predecessor while the writer rotates them.
 //!
-//! A rotation renames `NAME.log` to `NAME.log.1`, which replaces the file before. The reader keeps
-//! its open file, reads it to the end, and continues with its successors. It does not parse the
-//! lines.
+//! A rotation renames `NAME.log` to `NAME.log.1` and replaces the previous file of this name. The reader
+//! keeps its open file, reads it to the end, and continues with the next one. It does not parse the lines.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A log of a function and the position up to which it is read.
+/// A function's log, and the position up to which it was read.
 #[derive(Debug)]
 pub(super) struct RotatedLog {
     path: PathBuf,
-    /// The predecessor of the current file, if it exists; read first.
+    /// The predecessor of the current file, if it exists. It is read first.
     before: Option<Opened>,
     current: Opened,
 }
@@ -21,9 +20,9 @@ pub(super) struct RotatedLog {
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// Device and inode: they tell whether the name refers to another file.
+    /// Device and inode. They show whether the name now refers to another file.
     identity: (u64, u64),
-    /// Number of bytes whose lines were returned.
+    /// The number of bytes whose lines were returned.
     read: u64,
 }
 
@@ -39,13 +38,13 @@ impl Opened {
         Ok(Some(Self { file, identity: (metadata.dev(), metadata.ino()), read: 0 }))
     }
 
-    /// Returns what was written since the last call; everything, if the file was truncated. An
-    /// incomplete last line is left for later, unless the file is over.
+    /// Returns the data since the last call, or all data if the file was truncated. An incomplete last line
+    /// is returned later, unless `is_over` says that the file is complete.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
         }
-        // Reads up to the current length only, so that a busy writer cannot keep the reader here.
+        // Reads only up to the current length, so that the call ends even if the writer is busy.
         let length = self.file.metadata()?.len();
         self.file.seek(SeekFrom::Start(self.read))?;
         let mut bytes = Vec::new();
@@ -63,25 +62,25 @@ impl RotatedLog {
     /// Opens a log at the beginning of its predecessor.
     ///
     /// # Errors
-    /// When the log does not exist.
+    /// The log does not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // In this order: if the file is rotated in between, it is found under its other name and
-        // read once.
+        // The order matters: if the file is rotated between the two calls, it is found under its other name
+        // and read only once.
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })
     }
 
-    /// Returns the lines that exist now, and none of a file that replaces the current one
-    /// meanwhile. So it ends under any load of the writer.
+    /// Returns the lines that exist now. Ignores a file that replaces the current one meanwhile, so the call
+    /// ends even if the writer is busy.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// A file cannot be read.
     pub(super) fn read_once(mut self) -> io::Result<Vec<u8>> {
         let mut bytes = self.before.take().map_or(Ok(Vec::new()), |mut it| it.take(true))?;
         let successor = Opened::at(&self.path)?;
         let is_over = successor.is_some_and(|other| other.identity != self.current.identity);
-        // An incomplete line ends here.
+        // An incomplete last line is returned as a complete one.
         if bytes.last().is_some_and(|last| *last != b'\n') {
             bytes.push(b'\n');
         }
@@ -89,10 +88,10 @@ impl RotatedLog {
         Ok(bytes)
     }
 
-    /// Returns the next complete lines; none, if there are none yet.
+    /// Returns the next complete lines; none if there are none yet.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// A file cannot be read.
     pub(super) fn read(&mut self) -> io::Result<Vec<u8>> {
         if let Some(mut before) = self.before.take() {
             let bytes = before.take(true)?;
@@ -100,8 +99,8 @@ impl RotatedLog {
                 return Ok(bytes);
             }
         }
-        // Checked before the file is read: once another file has its name, the writer is done with
-        // it. The name may be missing for a moment during a rotation.
+        // This is checked before the file is read. Once another file has the name, the writer no longer
+        // writes to the old file. During a rotation the name may be missing for a moment.
         let successor = Opened::at(&self.path)?;
         let successor = successor.filter(|other| other.identity != self.current.identity);
         let bytes = self.current.take(successor.is_some())?;
@@ -117,7 +116,7 @@ impl RotatedLog {
     }
 }
 
-/// Returns the predecessor of `newer`, which has or had this name.
+/// Returns the predecessor of the file `newer`, which has this name or had it before a rotation.
 fn older(path: &Path, newer: &Opened) -> io::Result<Option<Opened>> {
     let older = Opened::at(&path.with_extension("log.1"))?;
     Ok(older.filter(|older| older.identity != newer.identity))
@@ -154,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The new file is longer than what was read of the old one, or shorter.
+    /// The new file is either longer or shorter than the data that was read of the old one.
     #[test]
     fn each_line_is_read_once_across_rotations() {
         let folder = tempfile::tempdir().unwrap();
@@ -180,7 +179,7 @@ mod tests {
         assert_eq!(text(&mut log), "first\nsecond\n");
         append(&path, "rd\n");
         assert_eq!(text(&mut log), "third\n");
-        // An incomplete line, as on a full disk, ends with its file.
+        // An incomplete line, as after a full disk, ends with its file.
         append(&path, "broke off");
         assert_eq!(text(&mut log), "");
         rotate(&path);
@@ -192,13 +191,13 @@ mod tests {
         assert_eq!(text(&mut log), "3\n");
     }
 
-    /// Lines are written and files rotated at any moment.
+    /// Lines are written and files are rotated at any time.
     #[test]
     fn a_log_that_is_written_concurrently_is_read_completely() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f.log");
         append(&path, "");
-        // No file is rotated away before the reader has begun it.
+        // The writer rotates a file only after the reader has begun to read it.
         let (of_writer, seen) = (path.clone(), Arc::new(AtomicUsize::new(0)));
         let of_reader = Arc::clone(&seen);
         let writer = std::thread::spawn(move || {
@@ -224,8 +223,7 @@ mod tests {
         assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
     }
 
-    /// Returns what was written to the file after it was opened and rotated, and nothing of its
-    /// successor.
+    /// Returns the lines of the opened file, even those after its rotation, and none of its successor.
     #[test]
     fn read_once_returns_the_lines_that_exist() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! What became of the records that a mapping has read since `weir up` began.
+//! The counts of a mapping's records since `weir up` began.
 //!
-//! A shard whose records were all dropped by a filter is caught up as well as one whose records were
-//! delivered. The counts tell the two apart.
+//! A shard is caught up if its records were delivered, and also if a filter dropped all of them. The counts
+//! show which is the case.
 
 use client::output::counted;
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ pub(super) fn of(mapping: &Value) -> Vec<Value> {
     TOTALS.iter().map(|name| json!(total(mapping, name))).collect()
 }
 
-/// Returns what to say of a mapping whose filter let no record through. That may be right, as for a
-/// function that waits for items to expire, or a misspelt pattern.
+/// Returns a remark about a mapping whose filter let no record through. This may be correct, for a function
+/// that waits for items to expire, or a mistake in a pattern.
 pub(super) fn remark(mapping: &Value) -> Option<String> {
     let (read, filtered) = (total(mapping, "read"), total(mapping, "filtered"));
     if read == 0 || filtered < read {

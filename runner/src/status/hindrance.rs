@@ -1,7 +1,7 @@
-//! What prevents a running `weir up` from writing its status or its journal: the reason in its
-//! status, or the age of the status.
+//! Finds out what prevents a running `weir up` from writing its status or its journal. The reason is in its
+//! status, or the status is too old.
 //!
-//! It does not check whether a `weir up` runs.
+//! It does not check whether `weir up` is running.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{FILE, machine_ms, read};
 
-/// The maximum age of a status in milliseconds. It is written twice a second, on a busy machine
-/// less often.
+/// The maximum age of a status in milliseconds. It is written twice a second, but less often on a busy
+/// machine.
 const AGE_MS_MAX: i64 = 10_000;
 
 /// Returns what prevents the `weir up` of a data folder from writing, and how to fix it.

@@ -1,9 +1,8 @@
 //! Decides whether a system has nothing left to do: the rule of `weir status --exit-code`.
 //!
-//! One status is not enough. Recent writes are not read yet, and what functions write because of
-//! them goes through another stream. So two statuses have to agree: in the first one no record
-//! waits; by the second one every shard was read to its end after the first, and no new record
-//! came.
+//! One status is not enough: recent writes may not be read yet, and functions write to other streams because
+//! of them. Therefore two statuses must agree. In the first one, no record waits. In the second one, every
+//! shard was read to its end after the first status, and no new record came.
 //!
 //! Pure: it reads no file and does not wait.
 
@@ -14,17 +13,17 @@ use super::list;
 /// The result of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// The status is older than the question, or not every shard was read since the status before.
+    /// The status is older than the command, or not every shard was read since the first status.
     TooEarly,
-    /// No record waited then, and none came since.
+    /// No record waited in the first status, and none came after it.
     Settled,
 }
 
-/// The comparison of statuses so far.
+/// The statuses that were compared so far.
 #[derive(Debug)]
 pub(super) struct Settling {
     asked_ms: i64,
-    /// The first status: its tick, and the number of records read by then.
+    /// The first status: its tick, and the number of records that were read by then.
     first: Option<(u64, u64)>,
 }
 
@@ -71,8 +70,8 @@ fn read(status: &Value) -> u64 {
     list(status, "mappings").iter().filter_map(of).sum()
 }
 
-/// Returns whether each shard was read to its end by a request from the tick or later, or has ended
-/// and its children are known.
+/// Returns whether each shard was read to its end by a request at the tick or later. A shard that has ended
+/// counts if its children are known.
 fn is_read_after(mapping: &Value, tick: u64) -> bool {
     let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
     list(mapping, "shards").iter().all(|shard| {

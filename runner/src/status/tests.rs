@@ -1,8 +1,8 @@
-//! The text of `weir status`, and what counts as well.
+//! Tests of the output of `weir status`, and of when everything is well.
 
 use super::*;
 
-/// Returns a mapping with one shard, with members changed.
+/// Returns a mapping with one shard. The parameters change some members.
 fn status(state: &str, totals: &Value, not_run: &Value) -> Value {
     json!({
         "mappings": [{

@@ -1,5 +1,5 @@
-//! The failure objects of batches that mappings gave up since a moment, as the journal of `weir up` has
-//! them.
+//! The failure objects of batches that mappings discarded since a time, according to the journal of `weir
+//! up`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,16 +13,16 @@ use super::redrives::{self, Batch};
 pub(super) struct Discarded {
     /// Their failure objects, oldest first, each once: keys in a bucket, or files of queues and topics.
     pub(super) objects: Vec<String>,
-    /// Failure objects whose records were all redriven since, and done.
+    /// The number of failure objects whose records were all redriven and processed.
     pub(super) done: usize,
-    /// Batches without a failure object.
+    /// The number of batches without a failure object.
     pub(super) without_object: usize,
 }
 
-/// Finds the batches that were discarded at or after a moment in milliseconds since 1970.
+/// Finds the batches that were discarded at or after a time in milliseconds since 1970.
 ///
 /// # Errors
-/// When there is no journal, or it cannot be read.
+/// There is no journal, or it cannot be read.
 pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, JournalError> {
     let redrives = redrives::read(directory);
     let (mut facts, mut found) = (BTreeMap::new(), Discarded::default());
@@ -44,7 +44,7 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
                     let batch = Batch { function, stream, shard, at_ms, first, last };
                     redrives::done_of(&redrives, batch)
                 });
-                // What a queue or topic got is a file, otherwise it is an object in a bucket.
+                // A queue or topic has a file, and a bucket has an object.
                 let messages = facts.and_then(|(_, _, messages)| messages.as_ref());
                 let object = messages.map_or_else(
                     || key.clone(),

@@ -1,7 +1,7 @@
 //! `weir streams explain`: why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, the stream has the record. If neither reaches back far enough, the
-//! answer says so.
+//! The journal has the attempts, and the stream has the record. If the data of one of them does not go back
+//! far enough, the answer says so.
 
 use std::path::PathBuf;
 
@@ -48,24 +48,23 @@ pub struct ExplainArguments {
 }
 
 impl ExplainArguments {
-    /// Returns the endpoint of the store to which the journal belongs: that of the flag, or of the
-    /// `weir up` that writes the journal. The environment does not matter. `None` if that `weir up`
-    /// does not run.
+    /// Returns the endpoint of the store to which the journal belongs: that of the flag, or that of the `weir
+    /// up` that writes the journal. Ignores the environment. Returns `None` if this `weir up` is not running.
     ///
     /// # Errors
-    /// When the flag is not an address.
+    /// The flag is not an address.
     fn store(&self, running: Option<&Running>) -> Result<Option<String>, String> {
         if let Some(url) = &self.endpoint.endpoint {
             return endpoint::checked(url, "--endpoint").map(Some);
         }
         let Some(running) = running else { return Ok(None) };
         let own = running.store().map(str::to_owned);
-        // An earlier version did not write DynamoDB's address; then the environment has it.
+        // An earlier version did not write DynamoDB's address, so it is taken from the environment.
         Ok(own.or_else(|| endpoint::find(None).ok()))
     }
 }
 
-/// Number of gaps that are shown when a record is not found.
+/// The maximum number of gaps that are shown if a record is not found.
 const GAPS_SHOWN: usize = 3;
 
 /// A record that a stream still has.
@@ -75,11 +74,11 @@ struct Found {
     record: Record,
 }
 
-/// Why the record itself is missing, while its journal may exist.
+/// The reason why the record itself was not found. Its journal may still exist.
 enum NotFound {
-    /// Every stream was read.
+    /// The record is in none of the streams.
     Gone,
-    /// Why not every stream could be read.
+    /// Not every stream could be read, for this reason.
     NotAsked(String),
 }
 
@@ -105,8 +104,8 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
     let wanted = wanted(arguments, endpoint, open).await?;
-    // Read before the journal, so that the journal has the outcome of every attempt that this
-    // status counts as over.
+    // The status is read before the journal. The journal then has the outcome of every attempt that this
+    // status counts as ended.
     let is_known = running.is_some() || endpoint.is_some();
     let status = status::read(&directory).filter(|_| is_known);
     let history = history_of(open()?, &wanted);
@@ -149,7 +148,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     Ok(Exit::Done)
 }
 
-/// Returns why no stream was read.
+/// Returns the reason why no stream was read.
 fn not_asked(is_running: bool) -> &'static str {
     if is_running {
         "the `weir up` here uses AWS, but its endpoint is unknown, so no stream was searched: name it with --endpoint"
@@ -158,7 +157,7 @@ fn not_asked(is_running: bool) -> &'static str {
     }
 }
 
-/// Returns the gaps in the journal: a record that cannot be found may be in one.
+/// Returns a text about the gaps, because a record that is not found may be in one.
 fn lost(history: &History) -> String {
     let gaps = history.gaps.iter().map(|gap| {
         format!(
@@ -256,7 +255,7 @@ fn text(
         text.push_str(line.trim_end());
         text.push('\n');
         for attempt in &verdict.attempts {
-            // After a bisect, the part without the record is marked.
+            // After a bisect, the half without the record is marked.
             let depth = depth(attempt, &verdict.attempts);
             let other = if attempt.place.is_some() { "" } else { " (another part)" };
             let indent = "  ".repeat(depth + 1);
@@ -282,7 +281,7 @@ fn text(
     text
 }
 
-/// Returns the number of bisects before this attempt: the larger sizes among earlier attempts.
+/// Returns the number of bisects before this attempt. Each larger size among the earlier attempts means one.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: std::collections::BTreeSet<usize> = all
         .iter()
@@ -326,8 +325,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Searches for a record by its number as given, then without leading zeros, which the archive
-/// writes so that numbers sort as texts.
+/// Searches for a record by the given number, then by the number without leading zeros. The archive writes
+/// them so that numbers sort as texts.
 async fn find_either(
     endpoint: &str,
     sequence: &str,
@@ -342,7 +341,7 @@ async fn find_either(
     }
 }
 
-/// Searches the streams for a record, those of its mappings first.
+/// Searches the streams for a record. The streams of its mappings come first.
 async fn find(
     endpoint: &str,
     sequence: &str,

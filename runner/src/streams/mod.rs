@@ -71,7 +71,7 @@ pub struct ShardsArguments {
 /// Runs the action.
 ///
 /// # Errors
-/// What cannot be reached, or does not exist.
+/// Something cannot be reached, or does not exist.
 pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit, String> {
     match &arguments.action {
         StreamsAction::Ls(endpoint) => listing::list(&endpoint.find()?, output).await,

@@ -23,10 +23,10 @@ use client::shards::{self, Place, Refusal, Start};
 use local::journal::{MappingFacts, Reader, history_of, records_between};
 use mapping::{self, Answer, FilterCriteria, Record, SequenceNumber, read_answer};
 
-/// Maximum number of pages to find the records again; a batch has up to 10,000 records.
+/// The maximum number of pages that are read to find the records again. A batch has up to 10,000 records.
 const PAGES_MAX: usize = 1_000;
 
-/// Number of consecutive empty pages that end the search: a shard in DynamoDB has periods without
+/// The number of consecutive empty pages after which the search ends. A shard in DynamoDB has periods without
 /// records.
 const EMPTY_PAGES_MAX: usize = 50;
 
@@ -67,7 +67,7 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     for object in &objects {
         let (row, ended) = match redrive(&running, object, arguments.dry_run).await {
             Ok(redriven) => redriven,
-            // Of several, the others are redriven all the same.
+            // If there are several objects, the others are still redriven.
             Err(reason) if arguments.since.is_none() => return Err(reason),
             Err(reason) => {
                 output::say(&format!("error: {reason}"));
@@ -75,7 +75,7 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
             }
         };
         rows.extend(row);
-        // A failure says more than what cannot be redriven any more.
+        // A failed redrive is more important than an object that can no longer be redriven.
         exit = if exit == Exit::Failed { exit } else { worse(exit, ended) };
         interruption::reached(format!("{} of {} objects redriven", rows.len(), objects.len()));
     }
@@ -89,7 +89,7 @@ fn worse(before: Exit, now: Exit) -> Exit {
     if now == Exit::Done { before } else { now }
 }
 
-/// The failure objects since a moment whose records were not all redriven and done.
+/// Returns the failure objects since a time, except those whose records were all redriven and processed.
 async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, String> {
     let seconds = since::read(since, now_ms(running).await.div_euclid(1_000));
     let seconds = seconds.map_err(|error| error.to_string())?;
@@ -111,7 +111,7 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, Strin
     Ok(found.objects)
 }
 
-/// Invokes a function with the records of one failure object; returns its row, none for a refusal.
+/// Invokes a function with the records of one failure object. Returns its row; `None` for a refusal.
 async fn redrive(
     running: &Running,
     object: &str,
@@ -157,7 +157,7 @@ async fn redrive(
     let (outcome, done) = if invoked.failed {
         ("failed".to_owned(), 0)
     } else {
-        // Without the journal, the mapping is assumed to report its failures.
+        // Without the journal, the mapping is assumed to use `ReportBatchItemFailures`.
         let reports = mapping.is_none_or(|mapping| mapping.facts.report_batch_item_failures);
         match read_answer(&invoked.body, reports, &places) {
             Answer::Complete => ("done".to_owned(), count),
@@ -176,7 +176,7 @@ async fn redrive(
     Ok((row(&outcome, retry), exit))
 }
 
-/// Returns the store's time in milliseconds, like all times in the journal; on AWS this machine's.
+/// Returns the store's time in milliseconds, like all times in the journal. On AWS it is this machine's time.
 async fn now_ms(running: &Running) -> i64 {
     let clock = match running.dynamodb.as_str() {
         "" => None,
@@ -251,10 +251,10 @@ fn of_payload(payload: &Value) -> Result<Records, String> {
     Ok(Records { event: Bytes::from(event), sequences })
 }
 
-/// Why trimmed records cannot be delivered again.
+/// The reason why trimmed records cannot be delivered again.
 const GONE: &str = "the stream no longer has all of its records (it keeps them for 24 hours)";
 
-/// Reads the records again by shard and sequence numbers, or returns why that is impossible.
+/// Reads the records again by shard and sequence numbers. Returns the reason if this is impossible.
 async fn from_stream(
     running: &Running,
     document: &Value,
@@ -286,7 +286,7 @@ async fn from_stream(
             Err(Refusal::Trimmed) => return Ok(Err(GONE.to_owned())),
             Err(refusal) => return Err(refusal.to_string()),
         };
-        // A page may be empty although more follow.
+        // A page may be empty although more records follow.
         empty = if page.is_empty() { empty + 1 } else { 0 };
         let is_behind = page.last().is_some_and(|record| record.sequence >= end);
         records.extend(page.into_iter().filter(|record| record.sequence <= end));
@@ -304,8 +304,8 @@ async fn from_stream(
     }))
 }
 
-/// Selects the records of a batch from those between its first and its last one: those that the
-/// journal names, or all that pass the filter if they are `count`.
+/// Selects the records of a batch from those between its first and its last one. They are the records that
+/// the journal names. Without the journal, they are all that pass the filter, if these are `count`.
 fn of_batch(
     mut records: Vec<Record>,
     batch: Option<&[String]>,
@@ -351,7 +351,7 @@ impl Mapping {
         FilterCriteria::compile(&self.facts.filters).unwrap_or_default()
     }
 
-    /// Returns the sequence numbers of the batch with these ends.
+    /// Returns the sequence numbers of the batch with this first and last record.
     fn batch(
         &self,
         running: &Running,
@@ -372,7 +372,7 @@ fn journal(running: &Running) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Records 10 to 15 of one shard; even numbers pass the filter.
+    /// Records 10 to 15 of one shard. Even numbers pass the filter.
     fn records() -> Vec<Record> {
         let record = |number: u32| {
             let sequence = SequenceNumber::parse(&number.to_string()).unwrap();

@@ -1,7 +1,7 @@
-//! A file of redrives, and how many discarded records they cover. It is a separate file, because
-//! only `weir up` writes the journal. docs/formats/journal.md has the format.
+//! The file of redrives, and the number of discarded records that they cover. It is a separate file, because
+//! only `weir up` writes the journal. `docs/formats/journal.md` has the format.
 //!
-//! It only informs people: a redrive that cannot be recorded still takes place.
+//! It is only for information: a redrive takes place even if it cannot be recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use local::journal::{Entry, Reader, is_between};
 
-/// Size in bytes at which the next redrive rotates the file; one predecessor is kept. A redrive of
-/// the largest batch, 10,000 records, takes 240 KB.
+/// The size in bytes at which the next redrive rotates the file. One predecessor is kept. A redrive of the
+/// largest batch, 10,000 records, needs 240 KB.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// One redrive: a function was invoked again with discarded records.
@@ -26,12 +26,12 @@ pub(super) struct Redrive {
     /// The stream's ARN, if the failure object has it.
     #[serde(default)]
     pub(super) stream: Option<String>,
-    /// The shard, if the failure object has it; lines of older versions lack it.
+    /// The shard, if the failure object has it. Lines of older versions lack it.
     #[serde(default)]
     pub(super) shard: Option<String>,
     /// The sequence numbers of the records, in order.
     pub(super) sequences: Vec<String>,
-    /// Number of leading records that the function processed.
+    /// The number of records at the beginning that the function processed.
     pub(super) done: usize,
 }
 
@@ -45,22 +45,22 @@ impl Redrive {
     }
 }
 
-/// A batch that a mapping gave up.
+/// A batch that a mapping discarded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch<'b> {
     pub(super) function: &'b str,
     pub(super) stream: &'b str,
     pub(super) shard: &'b str,
-    /// When it was discarded, in milliseconds since 1970.
+    /// The time when it was discarded, in milliseconds since 1970.
     pub(super) at_ms: i64,
     pub(super) first: &'b str,
     pub(super) last: &'b str,
 }
 
-/// Returns how many records of a batch were redriven and processed after it was discarded.
+/// Returns the number of records of a batch that were redriven and processed after it was discarded.
 pub(super) fn done_of(redrives: &[Redrive], batch: Batch<'_>) -> usize {
     let Batch { function, stream, shard, at_ms, first, last } = batch;
-    // Numbers of several shards interleave.
+    // The sequence numbers of several shards interleave, so the shard must match.
     let of_it = redrives
         .iter()
         .filter(|redrive| redrive.shard.as_deref() == Some(shard) && redrive.at_ms >= at_ms);
@@ -82,34 +82,35 @@ fn paths(directory: &Path) -> [PathBuf; 2] {
 /// Appends a redrive.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub(super) fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
     let [old, current] = paths(directory);
     if fs::metadata(&current).is_ok_and(|file| file.len() >= FILE_BYTES_MAX) {
         fs::rename(&current, old)?;
     }
-    // The last line may be incomplete.
+    // The line begins with a line end, because the last line may be incomplete.
     let line = format!("\n{}\n", serde_json::to_string(redrive)?);
     OpenOptions::new().create(true).append(true).open(current)?.write_all(line.as_bytes())
 }
 
-/// Returns all redrives, oldest first, without unreadable lines.
+/// Returns all redrives, oldest first. Skips unreadable lines.
 pub(super) fn read(directory: &Path) -> Vec<Redrive> {
     let files = paths(directory).into_iter().filter_map(|path| File::open(path).ok());
     let lines = files.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
     lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
 }
 
-/// What a mapping discarded, and how much of it was redriven.
+/// The discarded records of a mapping, and those that were redriven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Redriven {
-    /// Number of records discarded in the last run, as far as the journal reaches back.
+    /// The number of records that were discarded in the last run, as far as the journal goes back.
     pub(crate) given_up: u64,
-    /// How many of them were redriven afterwards and processed.
+    /// The number of these records that were redriven and processed.
     pub(crate) done: u64,
 }
 
-/// Returns, by mapping, what was discarded in the last run of `weir up` and redriven since.
+/// Returns, by mapping, the records that were discarded in the last run of `weir up`, and those redriven
+/// since.
 pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);
     let lines = Reader::open(&directory.join("journal"));

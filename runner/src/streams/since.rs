@@ -1,10 +1,10 @@
-//! A moment in the past as people write it: `14:05`, `10m`, or `2026-11-28T14:05:00Z`.
+//! A time in the past in the forms that users write: `14:05`, `10m`, or `2026-11-28T14:05:00Z`.
 //!
 //! All times are UTC by the store's clock, as `weir streams tail` prints them.
 
 use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 
-/// Why a text is not a moment in the past.
+/// The reason why a text is not a time in the past.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum SinceError {
     #[error(
@@ -15,11 +15,11 @@ pub(super) enum SinceError {
     Future { text: String, now: Timestamp },
 }
 
-/// Returns the moment in seconds since 1970. A time of day is the last one before `now_seconds`, a
-/// duration counts back from it.
+/// Returns the time in seconds since 1970. A time of day means the last one before `now_seconds`. A duration
+/// counts back from `now_seconds`.
 ///
 /// # Errors
-/// When the text has another form, or is later than `now_seconds`.
+/// The text has another form, or is later than `now_seconds`.
 pub(super) fn read(text: &str, now_seconds: i64) -> Result<i64, SinceError> {
     let unreadable = || SinceError::Unreadable(text.to_owned());
     let now = Timestamp::from_second(now_seconds).map_err(|_| unreadable())?;

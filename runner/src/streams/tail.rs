@@ -16,10 +16,10 @@ use client::output::{self, Output};
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::{FilterCriteria, Record};
 
-/// Interval at which an open shard is read; Lambda's is the same.
+/// The interval at which an open shard is read. Lambda uses the same interval.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Number of reads after which the shards are listed again, to find new ones.
+/// The number of reads after which the shards are listed again, to find new ones.
 const ROUNDS_PER_LISTING: u32 = 20;
 
 /// Arguments of `weir streams tail`.
@@ -63,7 +63,7 @@ struct Reading {
     place: Place,
     /// Whether its first page was requested.
     was_read: bool,
-    /// Whether its position was trimmed, so that it is read from the oldest record.
+    /// Whether its position was trimmed. In this case it is read from the oldest record.
     from_horizon: bool,
 }
 
@@ -77,7 +77,7 @@ struct Tail {
     filter: FilterCriteria,
     output: Output,
     left: usize,
-    /// Number of records so far, if the output is one JSON document.
+    /// The number of records so far, if the output is one JSON document.
     in_document: Option<u64>,
     open: BTreeMap<String, Reading>,
     seen: BTreeSet<String>,
@@ -119,7 +119,7 @@ pub(super) async fn run(
             stream = shards::describe(stream.client.clone(), &stream.arn).await?;
             tail.add_shards(&stream, false);
         }
-        // A new shard is read once before the end is reported.
+        // A new shard is read at least once before the end is reported.
         let is_over = is_idle && tail.open.len() <= shards && !tail.has_unread();
         if is_over && (arguments.no_follow || !stream.enabled) {
             break;
@@ -136,8 +136,8 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Returns the start position. It reads the clock before the shards are listed, so that no record
-/// is missed between.
+/// Returns the start position. The clock is read before the shards are listed, so that no record between the
+/// two is missed.
 async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, String> {
     let now = async || endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
     match (&arguments.since, arguments.from) {
@@ -153,7 +153,7 @@ async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, Strin
 /// Returns whether the output is one JSON document.
 ///
 /// # Errors
-/// When that document would never end.
+/// The document would never end.
 fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool, String> {
     match output {
         Output::Json if arguments.no_follow || arguments.limit.is_some() => Ok(true),
@@ -163,8 +163,8 @@ fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool, String>
 }
 
 impl Tail {
-    /// Opens the shards whose parents are done. From `LATEST`, closed shards at the start have
-    /// nothing to show.
+    /// Opens the shards whose parents were read to their end. From `LATEST`, shards that are closed at the
+    /// start have no records to show.
     fn add_shards(&mut self, stream: &Stream, at_start: bool) {
         for shard in &stream.shards {
             let Some(id) = &shard.shard_id else { continue };
@@ -196,7 +196,7 @@ impl Tail {
         self.open.values().any(|reading| !reading.was_read)
     }
 
-    /// Reads a page of each shard; returns true if there was no record.
+    /// Reads a page of each shard. Returns true if there was no record.
     async fn read(&mut self, stream: &Stream) -> Result<bool, String> {
         let mut is_idle = true;
         for (shard, mut reading) in std::mem::take(&mut self.open) {
@@ -245,8 +245,8 @@ impl Tail {
     }
 }
 
-/// Reports that records may be missing, and returns the rest of the shard; `None` if that was
-/// trimmed too.
+/// Reports that records may be missing, and returns the rest of the shard; `None` if the rest was trimmed,
+/// too.
 fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
     if reading.from_horizon {
         return None;
@@ -258,8 +258,8 @@ fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
     Some(Reading { from_horizon: true, ..Reading::new(Start::TrimHorizon) })
 }
 
-/// Formats a record as one line: time, sequence number, event, keys, shard, and the user if it is
-/// TTL.
+/// Formats a record as one line: time, sequence number, event, keys, shard, and the user if TTL deleted the
+/// item.
 fn line(shard: &str, record: &Record) -> String {
     let event = record.event();
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or("-");

@@ -25,9 +25,9 @@ use mapping::{FilterCriteria, Phase, Settings, ShardId, Status};
 
 const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-11-14T00:04:06.388";
 
-/// A special error code: the answer is no page.
+/// In the place of an error's code.
 const NO_PAGE: &str = "no page";
-/// A special error code: the call is never answered.
+/// Likewise: the call is never answered.
 const NO_ANSWER: &str = "no answer";
 
 /// One shard: its parent, whether it is closed, and the sequence numbers of its records.
@@ -144,7 +144,7 @@ impl FakeStream {
     }
 }
 
-/// Serves a stream. The task ends with the test's runtime.
+/// Serves a stream; the task ends with the test's runtime.
 async fn serve(stream: Arc<Mutex<FakeStream>>) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -271,7 +271,7 @@ impl Bench {
         settings.has_failure_destination = true;
         settings.pace.idle_poll_ms = 5;
         settings.pace.describe_ms = 50;
-        // An error that the stream is missing counts at once.
+        // What the stream here says is final.
         settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
         settings.pace.reach.base_ms = 5;
@@ -357,7 +357,7 @@ async fn follows_a_stream_through_its_shards() {
     running.drain().await;
     assert_eq!(function.delivered()[known..], [51, 52]);
 
-    // The stopped run has delivered everything, so the next run has nothing to do.
+    // A run that was stopped has left nothing to the next one.
     assert_eq!(running.stop().await, RunEnd::Stopped);
     let next = Arc::new(FakeFunction::default());
     let mut running = bench.run(&next);
@@ -432,7 +432,7 @@ async fn passing_errors_pass() {
 #[tokio::test]
 async fn a_call_that_is_never_answered_is_made_again() {
     let mut bench = Bench::new(vec![("s1", open([1, 2, 3, 4]))]).await;
-    // Long enough for an answered call. A call that is cut off is repeated.
+    // Long enough for a call that is answered; one that is cut short is made again as well.
     bench.settings.pace.call_ms = 300;
     bench.stream.lock().unwrap().errors = BTreeMap::from([
         ("DescribeStream", vec![NO_ANSWER]),
@@ -465,7 +465,7 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     bench.stream.lock().unwrap().errors.clear();
     running.wait_for(|status| status.unsaved).await;
     bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
-    // Waits for a listing after the first one.
+    // Until a listing after the one that it began with.
     let before = bench.stream.lock().unwrap().calls.len();
     while bench.stream.lock().unwrap().calls.len() < before + 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -481,8 +481,7 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     assert_eq!(function.delivered(), [4]);
 }
 
-/// Goal: a stream that is missing for a short time, for example with the credentials of another account, does
-/// not end the mapping.
+/// Goal: a stream that is missing for a short time, as with keys of another account, ends no mapping.
 #[tokio::test]
 async fn a_stream_that_is_missing_may_come_back() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -542,7 +541,7 @@ async fn a_disabled_stream_is_worked_off_to_its_end() {
     assert_eq!(function.delivered(), [1, 2]);
 }
 
-/// Goal: a disk that fails for a short time does not end the mapping, and no record is lost.
+/// Goal: a disk that fails for a short time ends no mapping and loses no record.
 #[tokio::test]
 async fn checkpoints_that_cannot_be_saved_are_saved_later() {
     let bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -569,7 +568,7 @@ async fn checkpoints_that_cannot_be_saved_are_saved_later() {
 #[tokio::test]
 async fn a_stream_that_is_gone_is_no_gap() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
-    // The shards are read long before the next listing.
+    // The shards are read long before the stream would be described again.
     bench.settings.pace.describe_ms = 600_000;
     let mut running = bench.run(&Arc::new(FakeFunction::default()));
     running.drain().await;

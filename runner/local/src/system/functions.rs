@@ -83,7 +83,7 @@ pub(crate) async fn build(
         .collect())
 }
 
-/// Builds, or finds, the binary of every function that is one, by logical id.
+/// Builds or finds the binaries of all functions that have one, by logical id.
 async fn binaries(
     stack: &Stack,
     template_folder: &Path,
@@ -110,7 +110,7 @@ async fn binaries(
     Ok(compiled.chain(built).collect())
 }
 
-/// Sets up every function, by logical id.
+/// Prepares every function for invocation, by logical id.
 pub(crate) fn start(
     stack: &Stack,
     programs: &BTreeMap<String, Program>,
@@ -179,7 +179,8 @@ fn settings(
     }
 }
 
-/// As many instances as the function's mappings invoke at one time, within what a machine can do.
+/// Returns the number of instances: as many as the function's mappings invoke at the same time, up to the
+/// machine's limit.
 fn instances(stack: &Stack, described: &template::Function) -> usize {
     let lanes: usize = stack
         .mappings
@@ -190,7 +191,7 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
     lanes.max(1).saturating_mul(SHARDS).min(INSTANCES_MAX)
 }
 
-/// What happens to processes is for who looks closely; what a person must know of it, a mapping says.
+/// The events of processes go to the debug log. Mappings report what users must know.
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| match event {
         Event::ProgramChanged { function } => tracing::info!(

@@ -1,8 +1,8 @@
-//! Makes the secondary indexes of a table be there, as the template says.
+//! Creates the secondary indexes of a table as the template says.
 //!
-//! A global index that is missing is added to the table; nothing is ever removed or replaced. An
-//! index that is there with other keys or another projection is an error, and so is a missing local
-//! index, which DynamoDB makes only together with its table.
+//! A missing global index is added; no index is ever removed or replaced. An existing index with other keys
+//! or another projection is an error. A missing local index is an error, too, because DynamoDB creates local
+//! indexes only together with their table.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -15,10 +15,11 @@ use super::tables::{LOOKS_MAX, PAUSE, build_text, describe};
 use client::sdk_error::error_text;
 use template::{self, Billing, Index, IndexKind, Table};
 
-/// Adds the global indexes that the table lacks, one after the other, as DynamoDB wants it.
+/// Adds the global indexes that the table lacks, one after the other, because DynamoDB accepts only one at a
+/// time.
 ///
 /// # Errors
-/// Which index cannot be as the template says, and what to do about it.
+/// The index that cannot be as the template says, and what to do about it.
 pub(super) async fn carry_out(
     client: &Client,
     table: &Table,
@@ -43,9 +44,9 @@ pub(super) async fn carry_out(
     Ok(())
 }
 
-/// The keys and the projection of an index, in words that can be compared.
+/// Returns the keys and the projection of an index as text, for comparison and messages.
 fn shape_of(keys: &[KeySchemaElement], projection: Option<&Projection>) -> String {
-    // A key of one attribute of each kind is plain without their kinds.
+    // If a key has at most one attribute of each kind, the text leaves the kinds out.
     let of_kind = |kind: KeyType| keys.iter().filter(move |key| *key.key_type() == kind).count();
     let is_plain = of_kind(KeyType::Hash) <= 1 && of_kind(KeyType::Range) <= 1;
     let name = |key: &KeySchemaElement| match is_plain {
@@ -116,8 +117,8 @@ async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String
         .map_err(|error| error_text(&error))
 }
 
-/// Waits until a new index holds what the table holds. A table that is large takes longer than the
-/// looks; then the index is there, and fills while everything else runs.
+/// Waits until a new index is complete. For a large table this takes longer than the checks. In this case the
+/// index exists and is filled while everything else runs.
 async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Result<(), String> {
     for _ in 0..LOOKS_MAX {
         let is_active = describe(client, table).await?.is_some_and(|description| {
@@ -135,7 +136,7 @@ async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Res
     Ok(())
 }
 
-/// The key attributes of table and indexes with their types.
+/// Returns the key attributes of the table and its indexes with their types.
 pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>, String> {
     let definition = |attribute: &template::AttributeDefinition| {
         AttributeDefinition::builder()
@@ -147,7 +148,7 @@ pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>, Str
     table.attributes.iter().map(definition).collect()
 }
 
-/// A key: the HASH attributes, then the RANGE attributes.
+/// Returns a key: the HASH attributes, then the RANGE attributes.
 pub(super) fn key_schema(
     partition: &[String],
     sort: &[String],
@@ -180,7 +181,7 @@ pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex, String> {
         .map_err(build_text)
 }
 
-/// The provisioned units; `None` on demand.
+/// Returns the provisioned units; `None` for on-demand.
 pub(super) fn throughput(billing: Billing) -> Result<Option<ProvisionedThroughput>, String> {
     let Billing::Provisioned { read_units, write_units } = billing else { return Ok(None) };
     let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);

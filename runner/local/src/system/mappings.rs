@@ -1,6 +1,6 @@
-//! The event source mappings of a template, each running on its stream.
+//! The event source mappings of a template. Each runs on its stream.
 //!
-//! What a mapping does is in `mapping`; how it reaches the stream is in `poller`.
+//! The crate `mapping` defines the behaviour of a mapping. `poller` connects it to the stream.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,32 +25,32 @@ use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
-/// Shards that wait to go on after a gap at most; others are found again.
+/// The maximum number of shards that wait to continue after a gap. Further ones are found again later.
 const GAPS_MAX: usize = 16;
-/// Reports of a mapping that wait to be shown at most; more are counted and left out.
+/// The maximum number of a mapping's reports that wait to be shown. Further ones are counted and dropped.
 const EVENTS_MAX: usize = 256;
 
-/// What mappings need beside functions.
+/// Everything that mappings need in addition to functions.
 pub(crate) struct Surroundings<'a> {
     pub(crate) stack: &'a Stack,
-    /// ARNs of the enabled streams, by the logical id of the table.
+    /// The ARNs of the enabled streams, by the logical id of the table.
     pub(crate) streams: &'a BTreeMap<String, String>,
     pub(crate) clients: &'a aws_sdk_dynamodbstreams::Client,
     pub(crate) clock: &'a Clock,
-    /// How far the clock may be ahead of that of the streams, in milliseconds.
+    /// The maximum time in milliseconds by which the clock may be ahead of that of the streams.
     pub(crate) clock_margin_ms: i64,
-    /// How fast the streams are followed.
+    /// The pace at which the streams are read.
     pub(crate) pace: Pace,
-    /// The store, if it is in this process: it tells when records have come.
+    /// The store, if it is in this process. It notifies about new records.
     pub(crate) store: Option<&'a Store>,
     pub(crate) s3_url: &'a str,
     pub(crate) checkpoint_folder: &'a Path,
-    /// Where what happens is written down; none if that cannot be.
+    /// The journal; `None` if it cannot be written.
     pub(crate) journal: Option<Journal>,
-    /// Below it, in `destinations/`, is what is sent to queues and topics, as files.
+    /// The data folder. Messages to queues and topics are files in its folder `destinations/`.
     pub(crate) data_folder: &'a Path,
     pub(crate) duplicate_deliveries: bool,
-    /// Faults that are made on purpose.
+    /// The deliberate faults, for tests.
     pub(crate) chaos: Option<&'a Arc<Chaos>>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct RunningMapping {
     status: watch::Receiver<Status>,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// How it ended, once it has.
+    /// The reason why it ended, once it has ended.
     end: Arc<OnceLock<Result<RunEnd, String>>>,
 }
 
@@ -70,12 +70,12 @@ impl RunningMapping {
         &self.name
     }
 
-    /// The mapping at this moment.
+    /// Returns the current status of the mapping.
     pub(crate) fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    /// Why it runs no more, if that is so.
+    /// Returns the reason why the mapping no longer runs; `None` if it runs.
     pub(crate) fn end(&self) -> Option<String> {
         match self.end.get() {
             Some(Ok(RunEnd::Stopped)) => Some("it was stopped".to_owned()),
@@ -87,17 +87,17 @@ impl RunningMapping {
         }
     }
 
-    /// The logical id of the function.
+    /// Returns the logical id of the function.
     pub(crate) fn function(&self) -> &str {
         &self.function
     }
 
-    /// Whether the function is working on a batch of this mapping.
+    /// Returns whether the function is processing a batch of this mapping.
     pub(crate) fn is_invoking(&self) -> bool {
         self.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
     }
 
-    /// Whether every record that was in the stream at a tick was filtered, done or given up.
+    /// Returns whether every record that was in the stream at a tick was filtered, processed or discarded.
     pub(crate) fn is_drained_after(&self, tick_ms: u64) -> bool {
         let has_ended_well = matches!(self.end.get(), Some(Ok(_)));
         has_ended_well || self.status.borrow().is_drained_after(tick_ms)
@@ -113,9 +113,9 @@ impl RunningMapping {
         format!("{shards}, {waiting}, {:?}{end}", status.totals)
     }
 
-    /// Stops after what is under way; its checkpoints are on disk then.
+    /// Stops the mapping after its work in progress. Its checkpoints are on disk then.
     pub(crate) async fn stop(self) {
-        // A mapping that has ended by itself no longer listens.
+        // Fails if the mapping has already ended, which does not matter.
         let _ = self.shutdown.send(true);
         if self.task.await.is_err() {
             tracing::warn!("mapping `{}` did not stop cleanly", self.name);
@@ -123,7 +123,7 @@ impl RunningMapping {
     }
 }
 
-/// Starts every mapping that is enabled.
+/// Starts every enabled mapping.
 pub(crate) fn start(
     surroundings: &Surroundings<'_>,
     functions: &BTreeMap<String, Arc<Function>>,
@@ -136,7 +136,7 @@ pub(crate) fn start(
             continue;
         }
         let StreamSource::StreamOf(table) = &described.stream else {
-            // Listed as not emulated: its stream is not in this template.
+            // The stream is not in this template; `weir check` lists this as not emulated.
             continue;
         };
         let Some(function) = functions.get(&described.function) else {
@@ -195,8 +195,8 @@ fn settings(
     Ok(settings)
 }
 
-/// Where a mapping's failure records go; `None` if that place is not in the template, as `weir check`
-/// says it.
+/// Returns the destination of a mapping's failure records; `None` if it is not in the template, which `weir
+/// check` reports.
 fn destination<'m>(described: &'m EventSourceMapping, stack: &Stack) -> Option<&'m Destination> {
     described.on_failure.as_ref().filter(|destination| match destination {
         Destination::Bucket(name) => stack.buckets.iter().any(|bucket| bucket.name == *name),
@@ -264,8 +264,8 @@ fn run(
     RunningMapping { name, function, status, shutdown, task, end }
 }
 
-/// Has shards whose records were trimmed unread go on with the oldest record that there is, as Lambda
-/// does: an iterator from before the horizon becomes one from it, and the records are lost.
+/// Lets shards continue at the oldest existing record if unread records were trimmed. Lambda does the same:
+/// an iterator before the trim horizon moves to it, and the records are lost.
 async fn go_on_after_gaps(
     name: String,
     mut status: watch::Receiver<Status>,
@@ -285,7 +285,7 @@ async fn go_on_after_gaps(
     }
 }
 
-/// The queue or topic for what the mapping gives up.
+/// Returns the queue or topic for the mapping's discarded records.
 fn messages(described: &EventSourceMapping) -> Option<Messages> {
     match &described.on_failure {
         Some(Destination::Queue(name)) => Some(Messages::Queue(name.clone())),
@@ -294,7 +294,7 @@ fn messages(described: &EventSourceMapping) -> Option<Messages> {
     }
 }
 
-/// The journal of a mapping, which says first what the mapping is.
+/// Returns the journal of a mapping, after writing the mapping's settings to it.
 fn journal(
     described: &EventSourceMapping,
     settings: &Settings,
@@ -321,7 +321,7 @@ fn journal(
     Some(MappingJournal::new(journal, &described.logical_id, settings.filter.clone()))
 }
 
-/// A function, as a mapping invokes it.
+/// A function as a mapping invokes it.
 struct Invoker(Arc<Function>);
 
 #[async_trait]

@@ -1,9 +1,9 @@
-//! A template, running on this machine: the store, the S3 endpoint, the functions, the mappings and
-//! the schedules, started in this order and ended in the reverse one.
+//! A template that runs on this machine: the store, the S3 endpoint, the functions, the mappings and the
+//! schedules. They start in this order and end in the reverse order.
 //!
-//! Everything is kept below one folder: `state/` (the store), `s3/` (objects as plain files),
-//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions), `packages/`,
-//! `runtime/` and `inline/` (handlers in Python and Node), `lock` (whose it is). Nothing here decides when a function runs.
+//! All data is below one folder: `state/` (the store), `s3/` (objects as plain files), `checkpoints/`
+//! (mappings), `destinations/` (messages to queues and topics), `logs/` (functions), `packages/`, `runtime/`
+//! and `inline/` (handlers in Python and Node), `lock` (locked by the process that uses the folder).
 
 mod address;
 mod backing;
@@ -42,31 +42,31 @@ use mappings::RunningMapping;
 use schedules::RunningSchedules;
 use template::Stack;
 
-/// How many places are shown for each reason why something is not emulated.
+/// The maximum number of places that are shown for each reason why a setting is not emulated.
 const PLACES_SHOWN: usize = 2;
 
-/// How to run a template.
+/// The options for running a template.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where everything is kept.
+    /// The data folder.
     pub directory: PathBuf,
-    /// The port of the store; 0 takes a free one.
+    /// The port of the store; 0 picks a free one.
     pub store_port: u16,
-    /// The port of the S3 endpoint; 0 takes a free one.
+    /// The port of the S3 endpoint; 0 picks a free one.
     pub object_store_port: u16,
-    /// The port of Lambda's Invoke API; 0 takes a free one.
+    /// The port of Lambda's Invoke API; 0 picks a free one.
     pub invoke_port: u16,
-    /// Deliver each batch that succeeded once more.
+    /// Whether to deliver each successful batch a second time.
     pub duplicate_deliveries: bool,
-    /// Faults around every mapping, decided by this seed.
+    /// The seed of the faults around every mapping; `None` for no faults.
     pub chaos: Option<u64>,
-    /// The folder that relative paths in the template start from.
+    /// The base folder of relative paths in the template.
     pub template_folder: PathBuf,
-    /// Run on the tables of DynamoDB itself, in the stack's region, instead of the local store.
+    /// Whether to use the tables of DynamoDB in the stack's Region instead of the local store.
     pub aws: bool,
-    /// Who runs the functions instead of this process: the address of `cargo lambda watch`.
+    /// The address of the other program that runs the functions, such as `cargo lambda watch`.
     pub invoke_url: Option<String>,
-    /// Hosts and origins that the endpoints accept beside this machine's own.
+    /// The hosts and origins that the endpoints accept in addition to this machine's own.
     pub allowed: AllowList,
 }
 
@@ -83,12 +83,12 @@ pub struct System {
     invoke_endpoint: InvokeEndpoint,
     mappings: Vec<RunningMapping>,
     schedules: RunningSchedules,
-    /// Where what the mappings do is written down, or why that cannot be.
+    /// The journal, or the reason why it cannot be written.
     journal: Result<Journal, String>,
     chaos: Option<Arc<Chaos>>,
-    /// Splits partitions while everything runs, when there is chaos.
+    /// The task that splits partitions during the run, if there are faults.
     splits: Option<JoinHandle<()>>,
-    /// While it is held, no other process follows the same checkpoints.
+    /// The lock of the data folder. No other process can use the same checkpoints while it is held.
     _lock: File,
 }
 
@@ -96,7 +96,7 @@ impl System {
     /// Starts everything.
     ///
     /// # Errors
-    /// What cannot be started, and what to do about it. What was started before is ended.
+    /// The part that cannot be started, and what to do about it. Everything that was started before is ended.
     pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
         show_not_emulated(&stack);
         let lock = lock(&options.directory)?;
@@ -145,7 +145,7 @@ impl System {
         };
         let mappings = mappings::start(&surroundings, &functions)?;
         let schedules = schedules::start(&stack, &functions, &clock);
-        // Splits are made by the store's own endpoint, which AWS does not have.
+        // Splits use the local store's admin endpoint, which AWS does not have.
         let splitting = chaos.as_ref().zip(url.as_deref().filter(|_| !options.aws));
         let splits = splitting.map(|(chaos, url)| splits::start(&stack, url, chaos));
         Ok(Self {
@@ -167,14 +167,13 @@ impl System {
         })
     }
 
-    /// Ends everything, in an order in which nothing waits for what is gone: first what invokes,
-    /// then the functions, then what they call.
+    /// Ends everything: first the callers, then the functions, then the services that functions call. In this
+    /// order, no part waits for one that has ended.
     pub async fn shutdown(self) {
         if let Some(splits) = self.splits {
             splits.abort();
         }
-        // All at once: each may take as long as the invocation that it has under way, and none begins
-        // another one meanwhile.
+        // All end concurrently. Each may take as long as its current invocation, and none begins another one.
         let mappings = self.mappings.into_iter().map(RunningMapping::stop);
         futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
         if let Some(chaos) = self.chaos {
@@ -190,41 +189,40 @@ impl System {
         }
     }
 
-    /// The template.
+    /// Returns the template.
     #[must_use]
     pub fn stack(&self) -> &Stack {
         &self.stack
     }
 
-    /// The store in this process, for its clock.
+    /// Returns the store in this process, for its clock.
     ///
     /// # Errors
-    /// When the template runs on DynamoDB itself, whose time nobody moves.
+    /// The template runs on DynamoDB, whose clock cannot be changed.
     pub fn store(&self) -> Result<&Store, String> {
         let local = self.store.as_ref().ok_or("this needs the local store")?;
         Ok(&local.store)
     }
 
-    /// A client of the store.
+    /// Returns a client of the store.
     #[must_use]
     pub fn dynamodb(&self) -> &aws_sdk_dynamodb::Client {
         &self.dynamodb
     }
 
-    /// The store's endpoint; `None` when it is DynamoDB itself.
+    /// Returns the store's endpoint; `None` if the store is DynamoDB.
     #[must_use]
     pub fn dynamodb_url(&self) -> Option<&str> {
         self.dynamodb_url.as_deref()
     }
 
-    /// Where DynamoDB is, when it is the store.
+    /// Returns the endpoint of DynamoDB, if it is the store.
     #[must_use]
     pub fn aws_url(&self) -> Option<&str> {
         self.aws_url.as_deref()
     }
 
-    /// The environment that each function is to be run with, by the name that it has there: for who runs it instead
-    /// of this process.
+    /// Returns the environment of each function, by its name in the other program that runs the functions.
     #[must_use]
     pub fn environments(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let of = |described: &template::Function| {
@@ -234,20 +232,20 @@ impl System {
         self.stack.functions.iter().filter_map(of).collect()
     }
 
-    /// The S3 endpoint.
+    /// Returns the S3 endpoint.
     #[must_use]
     pub fn s3_url(&self) -> String {
         self.object_endpoint.url()
     }
 
-    /// The endpoint of Lambda's Invoke API.
+    /// Returns the endpoint of Lambda's Invoke API.
     #[must_use]
     pub fn lambda_url(&self) -> String {
         self.invoke_endpoint.url()
     }
 
-    /// Every mapping, by its name, with its function's logical id, why it runs no more, if that is so,
-    /// and its state now.
+    /// Returns for every mapping: its name, the logical id of its function, the reason if it no longer runs,
+    /// and its status.
     #[must_use]
     pub fn statuses(&self) -> Vec<(String, String, Option<String>, Status)> {
         let of = |mapping: &RunningMapping| {
@@ -257,31 +255,31 @@ impl System {
         self.mappings.iter().map(of).collect()
     }
 
-    /// Why what the mappings do cannot be written down now, and what to do about it.
+    /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
         self.journal.as_ref().map_or_else(|fault| Some(fault.clone()), Journal::fault)
     }
 
-    /// The folder in which a bucket's objects are plain files.
+    /// Returns the folder that contains a bucket's objects as plain files.
     #[must_use]
     pub fn bucket_folder(&self, bucket: &str) -> PathBuf {
         self.objects.root().join(bucket)
     }
 
-    /// The name of the table with a logical id.
+    /// Returns the name of the table with a logical id.
     ///
     /// # Errors
-    /// When the template has no such table.
+    /// The template has no such table.
     pub fn table_name(&self, logical_id: &str) -> Result<String, String> {
         let table = self.stack.table(logical_id);
         table.map(|table| table.name.clone()).ok_or_else(|| missing("table", logical_id))
     }
 
-    /// An environment variable of the function with a logical id.
+    /// Returns an environment variable of the function with a logical id.
     ///
     /// # Errors
-    /// When the template does not have it.
+    /// The template has no such variable.
     pub fn environment(&self, function: &str, variable: &str) -> Result<String, String> {
         self.stack
             .function(function)
@@ -289,18 +287,17 @@ impl System {
             .ok_or_else(|| missing("environment variable", &format!("{function}.{variable}")))
     }
 
-    /// Kills an instance of a function that is working on an event, as `kill -9` does. Gives
-    /// whether there was one.
+    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether there was one.
     #[must_use]
     pub fn kill_working_instance(&self, function: &str) -> bool {
         let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());
         working && self.functions.get(function).is_some_and(|found| found.kill_instance().is_some())
     }
 
-    /// Waits until every record that is in a stream now was filtered, done or given up.
+    /// Waits until every record that is in a stream now was filtered, processed or discarded.
     ///
     /// # Errors
-    /// When that takes longer than `limit`.
+    /// This takes longer than `limit`.
     pub async fn wait_until_drained(&self, limit: Duration) -> Result<(), String> {
         let (started, tick) = (Instant::now(), tick_ms());
         while let Some(mapping) = self.mappings.iter().find(|m| !m.is_drained_after(tick)) {
@@ -324,9 +321,10 @@ fn missing(kind: &str, name: &str) -> String {
     )
 }
 
-/// The ports, taken before anything is built: a port in use is told at once, not after minutes.
+/// The ports. They are bound before the build, so that a port in use is reported at once and not after
+/// minutes.
 struct Ports {
-    /// `None` when the store is DynamoDB itself.
+    /// The port of the store; `None` if the store is DynamoDB.
     store: Option<BoundListener>,
     objects: BoundListener,
     invoke: BoundListener,
@@ -356,7 +354,7 @@ fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
     names.map(|name| name.as_ref().to_owned()).collect::<Vec<_>>().join(", ")
 }
 
-/// What the functions are started from; none where somebody else runs the functions.
+/// Returns the programs of the functions; none if another program runs the functions.
 async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Program>, String> {
     let places = Places { template: &options.template_folder, data: &options.directory };
     match options.invoke_url {
@@ -365,8 +363,8 @@ async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Prog
     }
 }
 
-/// Takes the data folder for this process alone: two that follow its checkpoints would both deliver, and
-/// overwrite what the other one did. The system frees it when the process ends, however that is.
+/// Locks the data folder for this process. Two processes with the same checkpoints would both deliver, and
+/// overwrite each other's checkpoints. The system releases the lock when the process ends in any way.
 fn lock(directory: &Path) -> Result<File, String> {
     let path = directory.join("lock");
     let failed = |error: std::io::Error| {
@@ -385,7 +383,7 @@ fn lock(directory: &Path) -> Result<File, String> {
     }
 }
 
-/// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
+/// Begins the journal. Without it everything else works, but `explain` knows less.
 fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
     Journal::begin(folder, now_ms).map_err(|error| {
         let fault = format!(
@@ -423,8 +421,8 @@ fn start_object_store(
     Ok((objects, endpoint))
 }
 
-/// Says what of the template does not happen here: each reason with its first places. Nothing is
-/// silently ignored, and `weir check --verbose` has every place.
+/// Shows the settings of the template that are not emulated: each reason with its first places. `weir check
+/// --verbose` shows every place.
 fn show_not_emulated(stack: &Stack) {
     for warning in &stack.warnings {
         tracing::warn!("{warning}");

@@ -1,4 +1,4 @@
-//! What is shown of a mapping: what failed, what was given up, what was lost, what cannot be reached.
+//! The output about a mapping: failures, discarded and lost records, and destinations that cannot be reached.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,16 +10,15 @@ use crate::poller::Observed;
 use client::output::counted;
 use mapping::{Command, Event};
 
-/// Things that cannot be reached that are remembered at most; then all are told once more.
+/// The maximum number of unreachable destinations that are remembered. After it, all are reported again.
 const TOLD_MAX: usize = 1_000;
 
-/// What could not be reached, and why, as far as it was told: it is tried again and again, and is told
-/// once.
+/// The errors that were already reported. Attempts are repeated, but each error is reported only once.
 #[derive(Default)]
 struct Told(HashSet<(String, String)>);
 
 impl Told {
-    /// Whether a command tells nothing new.
+    /// Returns whether the error in a command was already reported.
     fn is_old(&mut self, command: &Command) -> bool {
         let (what, why) = match command {
             Command::Report(Event::DestinationUnavailable { shard, reason }) => {
@@ -38,7 +37,7 @@ impl Told {
     }
 }
 
-/// Shows what a person must know: what failed, what was given up, what was lost.
+/// Shows what users must know: failures, discarded records, lost records.
 pub(super) async fn show(
     name: String,
     mut observed: mpsc::Receiver<Observed>,
@@ -48,7 +47,7 @@ pub(super) async fn show(
     let mut told = Told::default();
     while let Some(seen) = observed.recv().await {
         let is_old = told.is_old(&seen.command);
-        // The journal is about each record, so it has what the log says once for all of them.
+        // The journal is about each record, so it also gets errors that the log reports only once.
         if let Some(journal) = &journal {
             journal.write(&seen);
         }
@@ -79,8 +78,8 @@ pub(super) async fn show(
     }
 }
 
-/// An event that names the file of a queue's or topic's message about what was given up, in place of
-/// the key that an object would have; any other event as it is.
+/// Returns an event with the file of a queue's or topic's message in place of the object key. Returns other
+/// events unchanged.
 fn with_message_file(event: Event, messages: Option<&(Messages, PathBuf)>) -> Event {
     match (event, messages) {
         (

@@ -1,9 +1,9 @@
-//! The schedules of a template: each invokes its function when the store's time says so.
+//! The schedules of a template. Each invokes its function at the times of its expression, in the store's
+//! time.
 //!
-//! Times that a leap of the clock skips are made up for by one invocation, as the function's own
-//! reconciliation does not count how often it runs. A rate counts from the start of the runner, and
-//! nothing makes up for what was due while it was off. An invocation that fails is tried again as often
-//! as the template says; one that waits for that when the runner ends is lost.
+//! If an advance of the clock skips several times, there is one invocation for all of them. A rate counts
+//! from the start of `weir up`, and times while it was not running are not made up for. A failed invocation
+//! is retried as often as the template says. Retries that are waiting when `weir up` ends are lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use mapping::InvokeOutcome;
 use template::schedule_expression::{EventSource, scheduled_event};
 use template::{Schedule, Stack};
 
-/// How often the clock is looked at: schedules have a resolution of a minute.
+/// The interval at which the clock is checked. Schedules have a resolution of a minute.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long who ends the runner waits for an invocation that is under way, as for those of mappings.
+/// The maximum time that the shutdown waits for an invocation in progress, as for those of mappings.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
-/// Lambda waits a minute before the second attempt of an asynchronous invocation and two before the
-/// third (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation"); here
-/// by the store's time.
+/// Lambda waits a minute before the second attempt of an asynchronous invocation, and two before the third
+/// (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation"). Here the waits
+/// are in the store's time.
 const RETRY_WAIT_MS: i64 = 60_000;
 
-/// Invocations of one schedule that wait to be tried again at most; one that is due every minute has
-/// three.
+/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs every minute
+/// has three.
 const WAITING_MAX: usize = 16;
 
 /// Schedules that are running.
@@ -40,7 +40,7 @@ pub(crate) struct RunningSchedules {
 }
 
 impl RunningSchedules {
-    /// Stops after the invocations that are under way, or ends those that take longer.
+    /// Stops after the invocations in progress, or ends them if they take too long.
     pub(crate) async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
@@ -49,13 +49,13 @@ impl RunningSchedules {
                 "a scheduled invocation is ended after {} s, before it is done",
                 STOP_MAX.as_secs()
             );
-            // An invocation that is dropped ends its instance.
+            // Dropping an invocation ends its instance.
             self.tasks.shutdown().await;
         }
     }
 }
 
-/// Starts every schedule that is enabled.
+/// Starts every enabled schedule.
 pub(crate) fn start(
     stack: &Stack,
     functions: &BTreeMap<String, Arc<Function>>,
@@ -79,21 +79,22 @@ pub(crate) fn start(
     RunningSchedules { tasks, shutdown }
 }
 
-/// The event of an invocation, and how often it was tried.
+/// The event of an invocation, and the number of attempts.
 struct Invocation {
     event: String,
     due_ms: i64,
     attempts: u32,
 }
 
-/// Invocations that failed and are tried again, as Lambda does it with asynchronous ones.
+/// The failed invocations that are retried as Lambda retries asynchronous ones.
 struct Retries {
     waiting: Vec<Invocation>,
     retries_max: u32,
 }
 
 impl Retries {
-    /// Has an invocation that failed wait; gives for how long, or `None` if it was the last attempt.
+    /// Keeps a failed invocation for a retry. Returns the time until then, or `None` if this was the last
+    /// attempt.
     fn failed(&mut self, mut invocation: Invocation, now_ms: i64) -> Option<i64> {
         let attempts = invocation.attempts;
         if attempts > self.retries_max || self.waiting.len() >= WAITING_MAX {
@@ -105,7 +106,7 @@ impl Retries {
         Some(wait_ms)
     }
 
-    /// The invocation whose time has come.
+    /// Returns an invocation whose retry is due.
     fn due(&mut self, now_ms: i64) -> Option<Invocation> {
         let place = self.waiting.iter().position(|waiting| waiting.due_ms <= now_ms)?;
         Some(self.waiting.remove(place))
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(due(59_999), None);
         assert_eq!(due(60_000), Some(1));
         assert_eq!(due(60_000), None);
-        // A leap of the clock passes over the wait.
+        // An advance of the clock ends the wait.
         assert_eq!(due(90_000_000), Some(2));
         assert_eq!(due(90_000_000), None);
     }

@@ -1,7 +1,6 @@
-//! Partitions that split while the mappings run, decided by the seed of the chaos.
+//! Splits of partitions while the mappings run. The seed of the faults decides when.
 //!
-//! Only the local store has partitions to split; what splits when is no promise, that nothing is
-//! lost by it is.
+//! Only the local store has partitions that can be split. A split must not lose records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +12,13 @@ use client::partitions::split_somewhere;
 use mapping::mix;
 use template::Stack;
 
-/// Time between two splits, at least and at most.
+/// The minimum and maximum time between two splits.
 const PAUSE_MS: (u64, u64) = (500, 3_000);
-/// Splits of one run: enough for any interleaving, few enough that shards do not swamp the pollers.
+/// The maximum number of splits of one run: enough for any interleaving, but not so many that the pollers
+/// have too many shards.
 const SPLITS_MAX: u64 = 24;
 
-/// Splits partitions of the tables with a stream from time to time.
+/// Starts the task that occasionally splits a partition of a table with a stream.
 pub(super) fn start(stack: &Stack, dynamodb_url: &str, chaos: &Arc<Chaos>) -> JoinHandle<()> {
     let tables: Vec<String> = stack
         .tables

@@ -1,5 +1,5 @@
-//! Tables and indexes of a template, carried out on a store in this process: made, found again,
-//! added to, and refused.
+//! Tests of a template's tables and indexes on a store in this process: they are created, found again,
+//! extended, and refused.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveStatus};
@@ -53,7 +53,7 @@ async fn put(client: &Client, title: &str) {
         .unwrap();
 }
 
-/// The attribute names of the items that an index holds under one partition key.
+/// Returns the attribute names of the items that an index has under one partition key.
 async fn names(client: &Client, index: &str, key: &str, value: AttributeValue) -> Vec<String> {
     let answer = client
         .query()
@@ -127,7 +127,7 @@ async fn what_cannot_be_made_so_is_said() {
     }
 }
 
-/// The table's TTL, once no change of it is under way.
+/// Returns the table's TTL after its last change is complete.
 async fn time_to_live(client: &Client) -> (TimeToLiveStatus, Option<String>) {
     loop {
         let answer = client.describe_time_to_live().table_name("films").send().await.unwrap();
@@ -152,7 +152,7 @@ async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attri
         carry_out(&served.client, &until).await.unwrap();
         let on = (TimeToLiveStatus::Enabled, Some("until".to_owned()));
         assert_eq!(time_to_live(&served.client).await, on);
-        // One that is there as the template says is left alone.
+        // If TTL already is as the template says, nothing changes.
         carry_out(&served.client, &until).await.unwrap();
         let other = carry_out(&served.client, &with("{AttributeName: gone, Enabled: true}")).await;
         assert_eq!(
@@ -164,7 +164,7 @@ async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attri
     }
 }
 
-/// The units of the table and of its first index: read, then write.
+/// Returns the units of the table and of its first index: read, then write.
 async fn units(client: &Client) -> [(i64, i64); 2] {
     let answer = client.describe_table().table_name("films").send().await.unwrap();
     let table = answer.table.unwrap();

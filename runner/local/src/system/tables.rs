@@ -1,7 +1,7 @@
-//! Makes the tables of a template be there, as the template says, in whatever store it is given.
+//! Creates the tables of a template in any store.
 //!
-//! No table or index is ever removed or replaced: a table that is there with another key is an
-//! error. Billing mode, throughput and TTL follow the template, as CloudFormation has them do.
+//! No table or index is ever removed or replaced: an existing table with another key is an error. Billing
+//! mode, throughput and TTL are changed to those of the template, as CloudFormation does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,15 @@ use super::{billing, indexes, time_to_live};
 use client::sdk_error::error_text;
 use template::{IndexKind, Table};
 
-/// How often a table is looked at until it is active, and the pause in between: two minutes, more
-/// than DynamoDB takes for an empty table.
+/// The maximum number of checks whether a table is active, and the pause between them. Together they take two
+/// minutes, more than DynamoDB needs for an empty table.
 pub(super) const LOOKS_MAX: u32 = 240;
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
-/// Carries out all tables. Gives the ARN of the enabled stream of each table that has one, by the
-/// table's logical id.
+/// Creates or changes all tables. Returns the ARN of each enabled stream, by the table's logical id.
 ///
 /// # Errors
-/// Which table cannot be as the template says, and why.
+/// The table that cannot be as the template says, and the reason.
 pub(crate) async fn carry_out(
     client: &Client,
     tables: &[Table],
@@ -43,10 +42,10 @@ pub(crate) async fn carry_out(
     Ok(streams)
 }
 
-/// Finds all tables where they are, and changes nothing. Gives the same as [`carry_out`].
+/// Finds all tables without changing anything. Returns the same as [`carry_out`].
 ///
 /// # Errors
-/// Which table is not there, or not as the template says.
+/// The table that does not exist, or is not as the template says.
 pub(crate) async fn find(
     client: &Client,
     tables: &[Table],
@@ -82,7 +81,7 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
     }
     let mut description = wait_until_active(client, table).await?;
     check_key(table, &description)?;
-    // Before the indexes: a new one is paid as its table is.
+    // This comes before the indexes, because a new index has the billing mode of its table.
     if billing::carry_out(client, table, &description).await? {
         description = wait_until_active(client, table).await?;
     }
@@ -188,7 +187,8 @@ fn check_key(table: &Table, description: &TableDescription) -> Result<(), String
     Ok(())
 }
 
-/// Enables the stream if it is not. A stream with another view type stays: DynamoDB cannot change it.
+/// Enables the stream if it is disabled. A stream with another view type stays, because DynamoDB cannot
+/// change it.
 async fn ensure_stream(
     client: &Client,
     table: &Table,

@@ -1,6 +1,6 @@
-//! Makes the TTL of a table be as the template says: on by an attribute, or off.
+//! Sets the TTL of a table as the template says: on with an attribute, or off.
 //!
-//! The attribute of a TTL that is on stays: DynamoDB cannot change it.
+//! If TTL is on, its attribute stays, because DynamoDB cannot change it.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
@@ -9,7 +9,7 @@ use super::tables::{LOOKS_MAX, PAUSE, build_text};
 use client::sdk_error::error_text;
 use template::Table;
 
-/// TTL as a table has it.
+/// The current TTL of a table.
 struct Found {
     status: TimeToLiveStatus,
     attribute: String,
@@ -20,16 +20,16 @@ impl Found {
         matches!(self.status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
     }
 
-    /// Whether a change of it is under way, during which DynamoDB takes no other one.
+    /// Returns whether a change is in progress. DynamoDB accepts no other change during it.
     fn is_changing(&self) -> bool {
         matches!(self.status, TimeToLiveStatus::Disabling | TimeToLiveStatus::Enabling)
     }
 }
 
-/// Switches TTL on, or off when the template has none, as CloudFormation does.
+/// Switches TTL on, or off if the template has none, as CloudFormation does.
 ///
 /// # Errors
-/// Why it cannot be as the template says.
+/// The reason why it cannot be as the template says.
 pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), String> {
     let found = describe(client, table).await?;
     match &table.ttl_attribute {
@@ -71,7 +71,7 @@ async fn describe(client: &Client, table: &Table) -> Result<Found, String> {
     })
 }
 
-/// Waits until a change that is under way has ended.
+/// Waits until a change in progress has ended.
 async fn settle(client: &Client, table: &Table, mut found: Found) -> Result<Found, String> {
     for _ in 0..LOOKS_MAX {
         if !found.is_changing() {

@@ -12,15 +12,15 @@ use client::output;
 use client::shards::{self, Place, Start, Stream};
 use mapping::{Record, SequenceNumber};
 
-/// Number of consecutive empty pages after which an open shard is considered read: one may be empty
-/// although more follow.
+/// The number of consecutive empty pages after which an open shard counts as read to its end. A single page
+/// may be empty although more records follow.
 const EMPTY_PAGES_MAX: u32 = 5;
-/// Interval of progress messages.
+/// The interval of progress messages.
 const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Returns the newest sequence number in the streams, from the store's admin endpoint.
 pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
-    // AWS has no such endpoint; then the journal has the last one that it saw.
+    // AWS has no such endpoint. The caller then uses the last record in the journal.
     let endpoint = endpoint.filter(|endpoint| !endpoint::is_on_aws(endpoint))?;
     let client = endpoint::streams_client(endpoint);
     let mut newest: Option<SequenceNumber> = None;
@@ -42,7 +42,7 @@ pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> O
 /// Returns the newest record of an item in its table's stream.
 ///
 /// # Errors
-/// When there is none, or the stream cannot be read.
+/// There is none, or the stream cannot be read.
 pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<String, String> {
     let stream = shards::stream_of(endpoint, table).await?;
     let begins = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
@@ -51,7 +51,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
         start.and_then(|start| SequenceNumber::parse(start).ok())
     };
     let mut shards: Vec<_> = stream.shards.iter().collect();
-    // Later records of an item are in the same shard or in a later one.
+    // Later records of an item are in the same shard or in a later one, so later shards are searched first.
     shards.sort_by_key(|shard| std::cmp::Reverse(begins(shard)));
     let mut search = Search { key, seen: 0, told: Instant::now() };
     for shard in shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
@@ -94,7 +94,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns whether a record belongs to the item with a key; numbers are compared by value.
+/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
 fn is_of(record: &Record, key: &Item) -> bool {
     let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)

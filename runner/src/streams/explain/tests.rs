@@ -1,4 +1,4 @@
-//! Answers of `explain` for journals as mappings write them; each line of a text is one entry.
+//! Tests of the answers of `explain` for journals as mappings write them. Each line of a text is one entry.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn entry(line: &str) -> Entry {
     }
 }
 
-/// Returns the mapping's first entry, with this bucket, or this queue or topic.
+/// Returns the first entry of a mapping, with this bucket, queue or topic.
 fn introduction(bucket: Option<&str>, messages: Option<Messages>) -> Entry {
     Entry::Mapping {
         mapping: "votes".to_owned(),
@@ -204,7 +204,7 @@ gave-up 41 43 aws/lambda/x";
     assert!(explain(lines, "41").contains("discarded"));
 }
 
-/// Goal: a record that was discarded and redriven is reported as that.
+/// Goal: a record that was discarded and then redriven is reported as redriven.
 #[test]
 fn a_redriven_record_is_reported_as_that() {
     let redrive = |at_ms, done| Redrive {
@@ -339,8 +339,8 @@ fn a_discarded_record_waits_for_its_destination() {
     assert!(kept.contains("discarded      RetryAttemptsExhausted, kept in"), "{kept}");
 }
 
-/// Goal: an attempt without an outcome in the journal is reported as running, as cut off by a kill,
-/// or as past, according to the checkpoint and the run.
+/// Goal: an attempt whose outcome the journal lacks is reported as running, as cut off by a kill, or as
+/// ended. The checkpoint and the run decide which.
 #[test]
 fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
     let missed = "the outcome is not in the journal: `weir up` was killed during the attempt";
@@ -383,7 +383,7 @@ fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
     }
 }
 
-/// Goal: if the journal cannot be written, the answer says why and suggests no rerun.
+/// Goal: if the journal cannot be written, the answer says why, and does not suggest to run it again.
 #[test]
 fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
     let shard = |checkpoint: &str| json!({"id": "s", "state": "working", "checkpoint": checkpoint});

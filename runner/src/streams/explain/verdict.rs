@@ -1,4 +1,4 @@
-//! What each mapping did with one record, from the journal, the stream and the status of `weir up`.
+//! The verdict of each mapping about one record, from the journal, the stream and the status of `weir up`.
 //!
 //! Pure: it reads no stream and no file.
 
@@ -13,7 +13,7 @@ use client::output::counted;
 use local::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
 use mapping::{FilterCriteria, SequenceNumber};
 
-/// What one mapping did with the record.
+/// The verdict of one mapping about the record.
 pub(super) struct Verdict {
     pub(super) mapping: String,
     pub(super) function: String,
@@ -23,17 +23,17 @@ pub(super) struct Verdict {
     pub(super) failure_object: Option<String>,
     pub(super) filter: Vec<String>,
     pub(super) missed: u64,
-    /// Whether the mapping is past the record, so that no attempt with it is still running.
+    /// Whether the mapping has passed the record, so that no attempt with it is still running.
     is_over: bool,
-    /// Whether its `weir up` cannot write the journal.
+    /// Whether the mapping's `weir up` cannot write the journal.
     is_hindered: bool,
 }
 
 impl Verdict {
-    /// Returns how an attempt ended.
+    /// Returns the result of an attempt as text.
     pub(super) fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
-            // A report that the journal lacks will not arrive any more.
+            // The mapping has passed the record, so a missing report will not arrive any more.
             None if self.is_over
                 && attempt.place.is_some()
                 && (self.missed > 0 || self.is_hindered) =>
@@ -63,19 +63,19 @@ impl Verdict {
     }
 }
 
-/// Facts from outside the journal.
+/// Facts that are not in the journal.
 pub(super) struct Surroundings<'a> {
     pub(super) found: Option<&'a Found>,
     pub(super) status: Option<&'a Value>,
     /// The data folder.
     pub(super) directory: &'a Path,
-    /// Redrives by hand.
+    /// The redrives.
     pub(super) redrives: &'a [Redrive],
     /// The record's shard, if the journal has it.
     pub(super) shard: Option<&'a str>,
     /// Whether the `weir up` that writes the journal is running.
     pub(super) is_running: bool,
-    /// Why it cannot write, if it cannot.
+    /// The reason why that `weir up` cannot write; `None` if it can.
     pub(super) hindered: Option<&'a str>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn verdicts(
     verdicts
 }
 
-/// Returns the mappings of a table that the running `weir up` has but does not run.
+/// Returns the mappings of a table that are in the running template but do not run.
 fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
     let of = |entry: &Value, name: &str| {
         entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -144,8 +144,8 @@ fn verdict(
         let event = found.record.event();
         (filter.verdict(event).matched, filter.explain(event))
     });
-    // A range of records in the journal belongs to one shard; the stream says to which shard the
-    // record does.
+    // A range of records in the journal belongs to one shard. The stream says to which shard the record
+    // belongs.
     let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
     let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
         PassedOver::Why(_) => true,
@@ -203,7 +203,8 @@ fn verdict(
     }
 }
 
-/// Returns why the filter rejects the record: from the journal, or by filtering it now.
+/// Returns why the filter rejects the record. The reason is in the journal, or the record is filtered again
+/// now.
 fn why_not_passed(
     passed_over: Option<&PassedOver>,
     live: Option<&(bool, Vec<String>)>,
@@ -218,7 +219,7 @@ fn why_not_passed(
     }
 }
 
-/// Returns why a tried record is not processed yet.
+/// Returns why a record with attempts is not processed yet.
 fn being_tried(mapping: &MappingHistory, is_running: bool) -> String {
     match &mapping.undelivered {
         Some(why) => format!("it was discarded and waits for its destination: {why}"),
@@ -227,7 +228,7 @@ fn being_tried(mapping: &MappingHistory, is_running: bool) -> String {
     }
 }
 
-/// Returns the attempts. If nothing runs, attempts without an outcome have missed it.
+/// Returns the attempts. If `weir up` is not running, an attempt without an outcome counts as missed.
 fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
     let mut attempts = mapping.attempts.clone();
     if !is_running {
@@ -238,9 +239,9 @@ fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
     attempts
 }
 
-/// Discarded, then processed by `weir streams redrive`.
+/// The state of a record that was discarded, then processed by `weir streams redrive`.
 pub(super) const REDRIVEN: &str = "redriven";
-/// Tried, and past the checkpoint; the outcome is not in the journal.
+/// The state of a record that was tried and passed, but whose outcome is not in the journal.
 const END_UNKNOWN: &str = "end unknown";
 const TRIED: &str = "no attempt has succeeded yet";
 const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` does not run, and resumes from its checkpoint when it starts";
@@ -255,8 +256,8 @@ fn kept_nowhere(facts: &MappingFacts) -> &'static str {
     if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE }
 }
 
-/// Returns whether and when a redrive processed a record: the first that did, or else the last that
-/// was tried.
+/// Returns whether and when a redrive processed a record: the first successful redrive, otherwise the last
+/// attempt.
 fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
     let own = redrives.iter().filter_map(|redrive| {
         Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
@@ -266,11 +267,11 @@ fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Optio
     Some((*done, time(*at_ms)))
 }
 
-/// Where discarded records are kept.
+/// The place where discarded records are stored.
 struct Kept {
-    /// Description for people.
+    /// The description for users.
     place: String,
-    /// The argument of `redrive`, if known.
+    /// The argument of `weir streams redrive`, if known.
     object: Option<String>,
 }
 
@@ -285,7 +286,7 @@ impl Kept {
             let file = messages.file(directory, key).display().to_string();
             return Self { place: format!("kept in {file}"), object: Some(file) };
         }
-        // Journals of older versions do not name queues and topics.
+        // Journals of older versions lack the names of queues and topics.
         let name = key.rsplit('/').next().unwrap_or(key);
         let folder = directory.join("destinations");
         let place = format!("kept below {}, in a file `{name}.json`", folder.display());
@@ -293,25 +294,25 @@ impl Kept {
     }
 }
 
-/// A record that passes the filter and was not delivered.
+/// A record that passes the filter but was not delivered.
 pub(super) struct Waiting<'a> {
     pub(super) mapping: &'a str,
     pub(super) sequence: &'a str,
     /// Its shard, if it is known.
     pub(super) shard: Option<&'a str>,
-    /// Number of the mapping's reports that the journal lacks.
+    /// The number of the mapping's reports that the journal lacks.
     pub(super) missed: u64,
     /// The mapping's `StartingPosition`; older journals lack it.
     pub(super) starts_at: Option<&'a str>,
-    /// Whether its `weir up` runs.
+    /// Whether the mapping's `weir up` is running.
     pub(super) is_running: bool,
-    /// Why that `weir up` cannot write, if it cannot.
+    /// The reason why that `weir up` cannot write; `None` if it can.
     pub(super) hindered: Option<&'a str>,
 }
 
 impl Waiting<'_> {
-    /// Returns why the record was not delivered, from the mapping's status. Sequence numbers are
-    /// compared within the record's own shard only.
+    /// Returns why the record was not delivered, according to the mapping's status. Only sequence numbers of
+    /// the same shard are compared.
     pub(super) fn text(&self, status: Option<&Value>) -> String {
         let Some(status) = status else {
             if self.is_running {
@@ -337,15 +338,15 @@ impl Waiting<'_> {
         }
     }
 
-    /// Returns whether the mapping is past the record, by its status.
+    /// Returns whether the mapping has passed the record, according to its status.
     fn is_over(&self, status: Option<&Value>) -> bool {
         let mapping = status.and_then(|status| self.own(status));
         let shard = mapping.and_then(|mapping| self.its_shard(mapping));
         shard.is_some_and(|shard| self.is_past(shard))
     }
 
-    /// Explains that the mapping is past a tried record whose outcome is not in the journal. A kill
-    /// can only cut off the last attempt of a run that is over.
+    /// Explains that the mapping has passed a tried record whose outcome is not in the journal. A kill cuts
+    /// off only the last attempt of an ended run.
     fn over(&self, attempts: &[Attempt]) -> String {
         let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
         let why = match (self.missed, self.hindered) {

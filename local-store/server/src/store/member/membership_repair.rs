@@ -30,7 +30,8 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
-        // In the first arc, a new identity also changes the members, so the changes must not overlap.
+        // In the first arc, assigning a new identity also changes the members. These changes must not
+        // overlap.
         let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
         let Some(members) = find_members(&node, &peer_service).await else { continue };
         let status = node.status();
