@@ -1,7 +1,5 @@
-//! Runs the poller with a small Streams API over HTTP on the loopback interface.
-//!
-//! This stream supports pages, iterators, expiry and trimming. The tests of the crate `mapping` test the
-//! mapping itself.
+//! Runs the poller with a small Streams API over HTTP on the loopback interface, with pages, iterators,
+//! expiry and trimming. The tests of the crate `mapping` test the mapping itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

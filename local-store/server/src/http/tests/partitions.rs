@@ -184,7 +184,6 @@ async fn splits_under_load_neither_lose_nor_repeat_records() {
     }
     check_ring(&server.partitions().await);
     assert_eq!(server.partitions().await.len(), 16);
-    // The admin endpoint reports the last record of each shard.
     let marks = server.send("GET /_weir/streams/votes HTTP/1.1", "").await.json();
     for shard in marks["shards"].as_array().unwrap() {
         if let Some(last) = shard["last_sequence"].as_str() {
