@@ -58,7 +58,7 @@ impl Build {
         is_there.then_some(Self { file, bytes, modified: newest, is_executable: true })
     }
 
-    /// Returns whether the file can be started, if nobody is writing it.
+    /// Returns whether the file can be started, provided that no process is writing it.
     fn is_complete(&self) -> bool {
         self.bytes > 0 && self.is_executable
     }

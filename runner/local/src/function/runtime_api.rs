@@ -252,7 +252,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
         return problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
     };
     mailbox.state().current = Some(Current { request_id, reply });
-    // If the caller no longer waits, nobody needs the instance's answer.
+    // If the caller no longer waits, no client needs the answer of the instance.
     let _told = taken.send(());
     response
 }

@@ -148,7 +148,7 @@ fn a_named_erasure_resumes() {
         assert_eq!((receipt.event_ids, receipt.progress), (ids, None));
         check_each_once(&store, (0..PARTS).filter(|number| !is_meant(number)));
         // The first erasure is complete, so an erasure of another subject under the same name
-        // begins anew.
+        // starts from the beginning.
         let other = eraser(&store).erase("things", &film(4), Some("some"), 60, hour()).await;
         assert!(other.unwrap().event_ids.contains(&event_id(4)));
     });

@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// Its dependencies could not be installed.
     #[error(
-        "function=`{function}`: installing what `{manifest}` lists failed: {reason}\nrun `{command}` to see it again; with `sam build` before it, `weir up` takes the packages of the build"
+        "function=`{function}`: installing the packages of `{manifest}` failed: {reason}\nrun `{command}` to repeat it, or run `sam build` first: `weir up` then uses the packages of that build"
     )]
     Install {
         /// The function.
