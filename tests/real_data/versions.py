@@ -81,7 +81,7 @@ def main():
                 capture_output=True, text=True, cwd=weir.path,
             )
             if expected is None:
-                assert got.returncode == 1 and "deleted" in got.stderr, (got.stdout, got.stderr)
+                assert got.returncode == 1 and "is the deletion of the item" in got.stderr, (got.stdout, got.stderr)
             else:
                 assert json.loads(got.stdout) == expected, (got.stdout, got.stderr)
             compared += 1
