@@ -1,8 +1,8 @@
 //! Import cycles: files of a crate that import each other, directly or indirectly.
 //!
 //! A cycle may consist of a file and its parts: `foo.rs` or `foo/mod.rs`, and files below `foo/`.
-//! Larger cycles are recorded in `circles.txt`, and that list may only shrink. The crate's root
-//! counts as a file like any other: what it re-exports is below it, so a module must import an item
+//! Larger cycles are recorded in `import_cycles.txt`, and that list may only shrink. The crate's
+//! root counts as a file like any other: what it re-exports is below it, so a module must import an item
 //! from the file that defines it. `imports` reads the files.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +12,10 @@ use crate::imports::{self, Graph, Module};
 use crate::{arrows, assert_none, read};
 
 /// The recorded cycles, relative to the root of the repository.
-const RECORD: &str = "tests/tidy/circles.txt";
+const RECORD: &str = "tests/tidy/import_cycles.txt";
 
 /// Modules that all import each other, directly or indirectly.
-type Circle = BTreeSet<Module>;
+type ImportCycle = BTreeSet<Module>;
 
 /// Returns every module that a module imports, directly or indirectly.
 fn reachable<'g>(graph: &'g Graph, start: &Module) -> BTreeSet<&'g Module> {
@@ -31,40 +31,40 @@ fn reachable<'g>(graph: &'g Graph, start: &Module) -> BTreeSet<&'g Module> {
 }
 
 /// Returns the strongly connected components of more than one module.
-fn circles(graph: &Graph) -> Vec<Circle> {
+fn cycles(graph: &Graph) -> Vec<ImportCycle> {
     let reach: BTreeMap<_, _> =
         graph.keys().map(|module| (module, reachable(graph, module))).collect();
-    let mut found: Vec<Circle> = Vec::new();
+    let mut found: Vec<ImportCycle> = Vec::new();
     for (module, reached) in &reach {
-        if found.iter().any(|circle| circle.contains(*module)) {
+        if found.iter().any(|cycle| cycle.contains(*module)) {
             continue;
         }
-        let circle: Circle = reached
+        let cycle: ImportCycle = reached
             .iter()
             .filter(|other| reach[**other].contains(module))
             .map(|m| (*m).clone())
             .collect();
-        if circle.len() > 1 {
-            found.push(circle);
+        if cycle.len() > 1 {
+            found.push(cycle);
         }
     }
     found
 }
 
 /// Returns whether one module of the cycle contains all others, and is not the crate's root.
-fn is_a_file_and_its_parts(circle: &Circle) -> bool {
-    let shortest = circle.iter().min_by_key(|module| module.len());
-    shortest.is_some_and(|top| !top.is_empty() && circle.iter().all(|part| part.starts_with(top)))
+fn is_a_file_and_its_parts(cycle: &ImportCycle) -> bool {
+    let shortest = cycle.iter().min_by_key(|module| module.len());
+    shortest.is_some_and(|top| !top.is_empty() && cycle.iter().all(|part| part.starts_with(top)))
 }
 
 /// Returns a shortest path from a module through its cycle back to itself.
-fn shortest_loop(graph: &Graph, circle: &Circle, start: &Module) -> Vec<Module> {
+fn shortest_loop(graph: &Graph, cycle: &ImportCycle, start: &Module) -> Vec<Module> {
     let mut ways = vec![vec![start.clone()]];
     let mut seen = BTreeSet::new();
     while !ways.is_empty() {
         let mut longer = Vec::new();
         for way in ways {
-            for next in graph[&way[way.len() - 1]].intersection(circle) {
+            for next in graph[&way[way.len() - 1]].intersection(cycle) {
                 let way = [way.as_slice(), std::slice::from_ref(next)].concat();
                 if next == start {
                     return way;
@@ -84,24 +84,24 @@ fn show(module: &Module) -> String {
 }
 
 /// Returns the files of a cycle, and one loop through it.
-fn describe(graph: &Graph, circle: &Circle) -> String {
-    let files: Vec<_> = circle.iter().map(show).collect();
-    let loops = circle.iter().map(|start| shortest_loop(graph, circle, start));
+fn describe(graph: &Graph, cycle: &ImportCycle) -> String {
+    let files: Vec<_> = cycle.iter().map(show).collect();
+    let loops = cycle.iter().map(|start| shortest_loop(graph, cycle, start));
     let shortest = loops.min_by_key(Vec::len).unwrap_or_default();
     let way: Vec<_> = shortest.iter().map(show).collect();
     format!("{} files: {}; a loop: {}", files.len(), files.join(", "), way.join(" -> "))
 }
 
 /// The record of a crate: files in its largest cycle, and in all its cycles together.
-type Counts = (usize, usize);
+type CycleCounts = (usize, usize);
 
-fn counts(circles: &[Circle]) -> Counts {
-    let sizes = circles.iter().map(Circle::len);
+fn counts(cycles: &[ImportCycle]) -> CycleCounts {
+    let sizes = cycles.iter().map(ImportCycle::len);
     (sizes.clone().max().unwrap_or(0), sizes.sum())
 }
 
 /// Parses lines of `crate largest all`; `#` begins a comment.
-fn parse_record(text: &str) -> BTreeMap<String, Counts> {
+fn parse_record(text: &str) -> BTreeMap<String, CycleCounts> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -113,10 +113,10 @@ fn parse_record(text: &str) -> BTreeMap<String, Counts> {
 }
 
 /// Compares a crate's cycles with the record; `None` if they are equal.
-fn complaint(name: &str, graph: &Graph, recorded: Counts) -> Option<String> {
-    let mut circles = circles(graph);
-    circles.retain(|circle| !is_a_file_and_its_parts(circle));
-    let found = counts(&circles);
+fn complaint(name: &str, graph: &Graph, recorded: CycleCounts) -> Option<String> {
+    let mut cycles = cycles(graph);
+    cycles.retain(|cycle| !is_a_file_and_its_parts(cycle));
+    let found = counts(&cycles);
     if found == recorded {
         return None;
     }
@@ -128,7 +128,7 @@ fn complaint(name: &str, graph: &Graph, recorded: Counts) -> Option<String> {
             "{name}: its import cycles shrank from {recorded:?}; {rest} in {RECORD}"
         ));
     }
-    let shown: Vec<_> = circles.iter().map(|circle| describe(graph, circle)).collect();
+    let shown: Vec<_> = cycles.iter().map(|cycle| describe(graph, cycle)).collect();
     let shown = shown.join("\n    ");
     Some(format!("{name}: its import cycles grew from {recorded:?} to {found:?}:\n    {shown}"))
 }
@@ -154,7 +154,7 @@ fn roots() -> Vec<(String, PathBuf)> {
 }
 
 #[test]
-fn circles_of_imports_only_shrink() {
+fn import_cycles_only_shrink() {
     let mut recorded = parse_record(&read(RECORD));
     let mut complaints = Vec::new();
     for (name, file) in roots() {
@@ -179,10 +179,10 @@ fn graph(files: &[(&str, &str)]) -> Graph {
 }
 
 /// Returns the cycles of such a crate that are not a file and its parts.
-fn large_circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let circles = circles(&graph(files)).into_iter();
-    let large = circles.filter(|circle| !is_a_file_and_its_parts(circle));
-    large.map(|circle| circle.iter().map(|module| module.join("::")).collect()).collect()
+fn large_cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let cycles = cycles(&graph(files)).into_iter();
+    let large = cycles.filter(|cycle| !is_a_file_and_its_parts(cycle));
+    large.map(|cycle| cycle.iter().map(|module| module.join("::")).collect()).collect()
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn two_files_that_import_each_other_are_a_circle() {
         ("mod inner { use super::b; }", vec![]),
         ("pub(in crate::b) fn f() {}", vec![]),
     ] {
-        assert_eq!(large_circles(&[root, ("a.rs", text), b, c]), expected, "{text}");
+        assert_eq!(large_cycles(&[root, ("a.rs", text), b, c]), expected, "{text}");
     }
 }
 
@@ -213,9 +213,9 @@ fn a_reexport_counts_for_the_file_that_reexports() {
     let files = |text| {
         [("lib.rs", "mod a;\nmod b;\npub use b::B;"), ("a.rs", "pub fn f() {}"), ("b.rs", text)]
     };
-    assert!(large_circles(&files("use crate::a::f;")).is_empty());
+    assert!(large_cycles(&files("use crate::a::f;")).is_empty());
     assert_eq!(
-        large_circles(&files("use crate::B;")),
+        large_cycles(&files("use crate::B;")),
         [["", "b"]],
         "the root is no file with parts"
     );
@@ -225,16 +225,16 @@ fn a_reexport_counts_for_the_file_that_reexports() {
         ("b/mod.rs", "mod c;\npub use c::f;"),
         ("b/c.rs", "use crate::a::f;"),
     ];
-    assert_eq!(large_circles(&through_module), [["a", "b", "b::c"]]);
+    assert_eq!(large_cycles(&through_module), [["a", "b", "b::c"]]);
 }
 
 #[test]
 fn a_file_and_its_parts_may_be_a_circle() {
     let root = ("lib.rs", "mod a;");
     let (a, b) = (("a.rs", "mod b;\nmod c;\nuse b::f;"), ("a/b.rs", "use super::c;"));
-    assert!(large_circles(&[root, a, b, ("a/c.rs", "use crate::a::g;")]).is_empty());
-    assert!(large_circles(&[root, a, b, ("a/c.rs", "")]).is_empty());
-    let parts_alone = large_circles(&[root, a, b, ("a/c.rs", "use super::b;")]);
+    assert!(large_cycles(&[root, a, b, ("a/c.rs", "use crate::a::g;")]).is_empty());
+    assert!(large_cycles(&[root, a, b, ("a/c.rs", "")]).is_empty());
+    let parts_alone = large_cycles(&[root, a, b, ("a/c.rs", "use super::b;")]);
     assert_eq!(parts_alone, [["a::b", "a::c"]]);
 }
 
@@ -247,9 +247,9 @@ fn test_modules_do_not_count() {
         "#[cfg(all(test, unix))]\n#[expect(dead_code)]\nfn f(a: [u8; 2]) { crate::b::f() }",
         "#[cfg(test)]\nuse crate::b;",
     ] {
-        assert!(large_circles(&files(a)).is_empty(), "{a}");
+        assert!(large_cycles(&files(a)).is_empty(), "{a}");
     }
-    assert!(!large_circles(&files("#[cfg(unix)]\nuse crate::b;")).is_empty());
+    assert!(!large_cycles(&files("#[cfg(unix)]\nuse crate::b;")).is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::arrows::{self, PURE};
 use crate::{assert_none, read};
 
 /// Entries that each restriction needs at least.
-const WALLS: [&str; 9] = [
+const RESTRICTIONS: [&str; 9] = [
     "std::time::SystemTime::now",
     "std::time::Instant::now",
     "std::fs::read",
@@ -25,13 +25,16 @@ const WALLS: [&str; 9] = [
 fn missing(text: &str, root: &str) -> Vec<String> {
     let settings = root.lines().filter(|line| !text.lines().any(|own| own == *line));
     let settings = settings.map(|line| format!("the root's setting `{line}`"));
-    let walls =
-        WALLS.iter().filter(|wall| !text.contains(&format!("{{ path = \"{wall}\", reason")));
-    settings.chain(walls.map(|wall| format!("`{wall}` with a reason"))).collect()
+    let restrictions = RESTRICTIONS
+        .iter()
+        .filter(|restriction| !text.contains(&format!("{{ path = \"{restriction}\", reason")));
+    settings
+        .chain(restrictions.map(|restriction| format!("`{restriction}` with a reason")))
+        .collect()
 }
 
 #[test]
-fn pure_crates_have_the_walls_and_the_settings_of_the_root() {
+fn pure_crates_have_the_restrictions_and_the_settings_of_the_root() {
     let root = read("clippy.toml");
     let metadata = arrows::metadata();
     let mut complaints = Vec::new();
@@ -85,8 +88,10 @@ fn programs_end_at_a_poisoned_lock() {
 
 #[test]
 fn missing_restrictions_are_found() {
-    let whole: String =
-        WALLS.iter().map(|wall| format!("{{ path = \"{wall}\", reason = \"\" }}\n")).collect();
+    let whole: String = RESTRICTIONS
+        .iter()
+        .map(|restriction| format!("{{ path = \"{restriction}\", reason = \"\" }}\n"))
+        .collect();
     assert!(missing(&format!("a = 1\n{whole}"), "a = 1\n").is_empty());
     let without_clock = whole.replace("std::time::Instant::now", "std::time::Duration::new");
     let found = missing(&without_clock, "a = 1\n");
