@@ -275,8 +275,8 @@ impl Update {
 
     fn set_value(&self, value: &SetValue, item: &Item) -> Result<AttributeValue, UpdateError> {
         let number = |operand: &SetOperand| match self.operand(operand, item)? {
-            Found::Value(value) => value.as_number().ok_or(UpdateError::IncorrectType),
-            Found::Appended { .. } => Err(UpdateError::IncorrectType),
+            OperandValue::Value(value) => value.as_number().ok_or(UpdateError::IncorrectType),
+            OperandValue::Appended { .. } => Err(UpdateError::IncorrectType),
         };
         match value {
             SetValue::Operand(operand) => Ok(self.operand(operand, item)?.into_value()),
@@ -293,14 +293,14 @@ impl Update {
         &'a self,
         operand: &'a SetOperand,
         item: &'a Item,
-    ) -> Result<Found<'a>, UpdateError> {
+    ) -> Result<OperandValue<'a>, UpdateError> {
         match operand {
             SetOperand::Path(path) => {
-                path.find(item).map(Found::Value).ok_or(UpdateError::MissingAttribute)
+                path.find(item).map(OperandValue::Value).ok_or(UpdateError::MissingAttribute)
             }
-            SetOperand::Value(index) => Ok(Found::Value(index.of(&self.0.values))),
+            SetOperand::Value(index) => Ok(OperandValue::Value(index.of(&self.0.values))),
             SetOperand::IfNotExists { path, default } => match path.find(item) {
-                Some(value) => Ok(Found::Value(value)),
+                Some(value) => Ok(OperandValue::Value(value)),
                 None => self.operand(default, item),
             },
             SetOperand::ListAppend { first, second } => {
@@ -314,7 +314,7 @@ impl Update {
 
 /// The value of an operand. Nothing is copied before the total size is known to be permitted,
 /// because statements nest `list_append` hundreds of times, and each call may double its input.
-enum Found<'a> {
+enum OperandValue<'a> {
     Value(&'a AttributeValue),
     /// The lists that are concatenated, in order, and the total size.
     Appended {
@@ -323,7 +323,7 @@ enum Found<'a> {
     },
 }
 
-impl<'a> Found<'a> {
+impl<'a> OperandValue<'a> {
     fn into_value(self) -> AttributeValue {
         match self {
             Self::Value(value) => value.clone(),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use model::{AttributeValue, Item};
 use thiserror::Error;
 
-pub use self::reads::Reads;
+pub use self::reads::SelectReads;
 pub use self::statement_text::StatementText;
 use crate::comparator::Comparator;
 use crate::condition::Condition;

@@ -8,7 +8,7 @@ use model::{AttributeType, AttributeValue, Item};
 
 use super::keywords::{is_keyword, is_operator, is_type};
 use super::literals::LiteralPlace;
-use super::token::{Placed, Token, place};
+use super::token::{PositionedToken, Token, place};
 use super::{PartiqlError, Returning, Select, Statement, Where};
 use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
@@ -39,7 +39,7 @@ pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
 pub(super) fn parse(
     text: &str,
-    tokens: &[Placed],
+    tokens: &[PositionedToken],
     parameters: Vec<AttributeValue>,
 ) -> Parsed<WithEqual> {
     let mut parser = Parser {
@@ -79,7 +79,7 @@ pub(super) fn parse(
 
 pub(super) struct Parser<'p> {
     text: &'p str,
-    tokens: &'p [Placed],
+    tokens: &'p [PositionedToken],
     pub(super) position: usize,
     /// The number of parameters.
     pub(super) given: usize,
@@ -101,7 +101,7 @@ impl Parser<'_> {
         self.ahead(0)
     }
 
-    pub(super) fn tokens_from(&self, position: usize) -> &[Placed] {
+    pub(super) fn tokens_from(&self, position: usize) -> &[PositionedToken] {
         self.tokens.get(position..).unwrap_or_default()
     }
 

@@ -28,13 +28,13 @@ const OVERLAP: &str = "Overlapping conditions with range keys are not supported 
 
 /// A position in the order of sort keys.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
-enum Point {
+enum SortPosition {
     Number(Number),
     Bytes(Vec<u8>),
 }
 
 /// The range of sort keys of a read.
-type Keys = (Bound<Point>, Bound<Point>);
+type Keys = (Bound<SortPosition>, Bound<SortPosition>);
 
 /// One read, as far as the conditions determine it.
 #[derive(Clone, Debug)]
@@ -87,14 +87,14 @@ impl<'n> Names<'n> {
 
 /// The reads of a `SELECT` that the service accepts.
 #[derive(Debug)]
-pub struct Reads<'w> {
+pub struct SelectReads<'w> {
     /// The reads in the order of the partition keys. `None` if one of them has no partition key, so
     /// that the whole table or index must be read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }
 
-impl Reads<'_> {
+impl SelectReads<'_> {
     /// Returns the item collections to read, in the order of the partition keys, each with its partition
     /// key and the part to read; `None` if everything must be read. Every item that is read must still
     /// be tested against all conditions.
@@ -148,7 +148,7 @@ impl Where {
         &'w self,
         partition: &'w str,
         sort: Option<&'w str>,
-    ) -> Result<Reads<'w>, PartiqlError> {
+    ) -> Result<SelectReads<'w>, PartiqlError> {
         let names = Names { partition, sort };
         let pins = self.tests().iter().any(|test| self.pins(test, names));
         let reads = self.product(self.tests(), names);
@@ -164,7 +164,7 @@ impl Where {
                 place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal)
             });
         }
-        Ok(Reads { of_collections, names })
+        Ok(SelectReads { of_collections, names })
     }
 
     /// Returns the attributes of the key with the values that the conditions compare them with, in the
@@ -379,10 +379,10 @@ fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
 
 /// Returns the stricter bound.
 fn inner(
-    one: &Bound<Point>,
-    other: &Bound<Point>,
-    is_tighter: fn(&Point, &Point) -> bool,
-) -> Bound<Point> {
+    one: &Bound<SortPosition>,
+    other: &Bound<SortPosition>,
+    is_tighter: fn(&SortPosition, &SortPosition) -> bool,
+) -> Bound<SortPosition> {
     match (one, other) {
         (Bound::Unbounded, bound) | (bound, Bound::Unbounded) => bound.clone(),
         (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
@@ -392,11 +392,11 @@ fn inner(
     }
 }
 
-fn point(value: &AttributeValue) -> Option<Point> {
+fn point(value: &AttributeValue) -> Option<SortPosition> {
     match value {
-        AttributeValue::N(number) => Some(Point::Number(*number)),
-        AttributeValue::S(text) => Some(Point::Bytes(text.as_bytes().to_vec())),
-        AttributeValue::B(bytes) => Some(Point::Bytes(bytes.clone())),
+        AttributeValue::N(number) => Some(SortPosition::Number(*number)),
+        AttributeValue::S(text) => Some(SortPosition::Bytes(text.as_bytes().to_vec())),
+        AttributeValue::B(bytes) => Some(SortPosition::Bytes(bytes.clone())),
         _ => None,
     }
 }
@@ -427,8 +427,8 @@ fn keys_of(range: &Range) -> Option<Keys> {
 }
 
 /// Returns the bound after all keys with a prefix.
-fn behind(prefix: &Point) -> Bound<Point> {
-    let Point::Bytes(bytes) = prefix else { return Bound::Unbounded };
+fn behind(prefix: &SortPosition) -> Bound<SortPosition> {
+    let SortPosition::Bytes(bytes) = prefix else { return Bound::Unbounded };
     let Some(last) = bytes.iter().rposition(|byte| *byte != u8::MAX) else {
         return Bound::Unbounded;
     };
@@ -436,7 +436,7 @@ fn behind(prefix: &Point) -> Bound<Point> {
     if let Some(byte) = end.last_mut() {
         *byte = byte.saturating_add(1);
     }
-    Bound::Excluded(Point::Bytes(end))
+    Bound::Excluded(SortPosition::Bytes(end))
 }
 
 fn is_empty(keys: &Keys) -> bool {
