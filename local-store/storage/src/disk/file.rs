@@ -114,12 +114,12 @@ fn sync(directory: &Path) -> Result<(), Error> {
 struct OpenFile {
     file: File,
     /// The path for error messages.
-    shown: String,
+    display_path: String,
 }
 
 impl OpenFile {
     fn fail(&self, operation: Operation) -> impl FnOnce(io::Error) -> Error + '_ {
-        move |source| Error::new(operation, &self.shown, source)
+        move |source| Error::new(operation, &self.display_path, source)
     }
 }
 
@@ -127,7 +127,7 @@ impl Disk for FileDisk {
     /// Writes zeros instead of only reserving the space: later writes then overwrite allocated
     /// blocks in place, so that a sync of data has no metadata to commit.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
-        let (path, shown) = self.locate(name);
+        let (path, display_path) = self.locate(name);
         let fill = |file: &File| -> io::Result<()> {
             let mut offset = 0;
             while offset < size_bytes {
@@ -138,7 +138,7 @@ impl Disk for FileDisk {
             }
             file.sync_all()
         };
-        let fail = |source| Error::new(Operation::Create, shown.as_str(), source);
+        let fail = |source| Error::new(Operation::Create, display_path.as_str(), source);
         let mut options = OpenOptions::new();
         options.create_new(true).read(true).write(true).mode(0o600);
         let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
@@ -148,14 +148,14 @@ impl Disk for FileDisk {
             let _ = fs::remove_file(&path);
             return Err(fail(source));
         }
-        Ok(Box::new(OpenFile { file, shown }))
+        Ok(Box::new(OpenFile { file, display_path }))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
-        let (path, shown) = self.locate(name);
+        let (path, display_path) = self.locate(name);
         match wait_for_one(|| OpenOptions::new().read(true).write(true).open(&path)) {
-            Ok(file) => Ok(Box::new(OpenFile { file, shown })),
-            Err(source) => Err(Error::new(Operation::Open, shown, source)),
+            Ok(file) => Ok(Box::new(OpenFile { file, display_path })),
+            Err(source) => Err(Error::new(Operation::Open, display_path, source)),
         }
     }
 

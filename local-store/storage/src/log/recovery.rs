@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::scan::{self, Remains};
+use super::scan::{self, TailContent};
 use super::segment::{self, HEADER_BYTES, Header, Segment, describe};
 use super::{Error, Log, Options};
 use crate::disk::Disk;
@@ -204,7 +204,7 @@ impl Log {
         segment.offsets.clone_from(&scan.offsets);
         segment.end_offset = scan.end_offset;
         let (index, offset) = (segment.next_index(), scan.end_offset);
-        if let Remains::Damage(witness) = remains {
+        if let TailContent::Damage(witness) = remains {
             return Err(Error::Corrupt {
                 file: segment.name.clone(),
                 offset,
@@ -217,7 +217,7 @@ impl Log {
         }
         rewrite(segment, segment.offset_of(scan.synced_end.max(segment.header.first_index)))?;
         self.synced_end = index;
-        if remains == Remains::Torn {
+        if remains == TailContent::Torn {
             let file = segment.name.clone();
             self.recovery.discarded = Some(Discarded { file, offset, index });
             self.leave_last_segment()?;

@@ -64,7 +64,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 
 /// The content after the first record that is not whole.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Remains {
+pub(super) enum TailContent {
     /// No bytes that were written into this segment: it ended cleanly.
     Nothing,
     /// Records of this segment that were never durable: a power loss tore the last writes.
@@ -78,14 +78,14 @@ pub(super) enum Remains {
 ///
 /// The length of a broken record is unknown, so the search tries every aligned offset. It verifies
 /// only headers: a valid one proves that its record was written.
-pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
+pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<TailContent, Error> {
     let broken_index = segment.header.first_index + scan.offsets.len() as u64;
-    let mut remains = Remains::Nothing;
+    let mut remains = TailContent::Nothing;
     let mut offset = scan.end_offset;
     if let Some(header) = scan.torn_payload {
         // Bytes inside a payload may look like a record, so they are skipped.
         offset += header.record_bytes();
-        remains = Remains::Torn;
+        remains = TailContent::Torn;
     }
     let mut window = Window::new(segment);
     while let Some(bytes) = window.read(offset, HEADER_BYTES)? {
@@ -96,9 +96,9 @@ pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
                 bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id))
         {
             if header.index > broken_index && header.synced_end > broken_index {
-                return Ok(Remains::Damage(offset));
+                return Ok(TailContent::Damage(offset));
             }
-            remains = Remains::Torn;
+            remains = TailContent::Torn;
         }
         offset += ALIGNMENT_BYTES as u64;
     }

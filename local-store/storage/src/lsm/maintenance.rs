@@ -43,13 +43,13 @@ pub(super) struct MaintenanceThread {
 
 struct Work {
     state: Arc<State>,
-    to_do: Mutex<ToDo>,
+    pending: Mutex<PendingWork>,
     /// Signals new work to the thread, and finished work to the writers.
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ToDo {
+enum PendingWork {
     Nothing,
     Tables,
     End,
@@ -58,8 +58,8 @@ enum ToDo {
 impl MaintenanceThread {
     /// Starts the thread, and any merge that the previous process left unfinished.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
-        let to_do = Mutex::new(ToDo::Tables);
-        let work = Arc::new(Work { state, to_do, changed: Condvar::new() });
+        let pending = Mutex::new(PendingWork::Tables);
+        let work = Arc::new(Work { state, pending, changed: Condvar::new() });
         let thread = thread::Builder::new().name("tables".to_owned()).spawn({
             let work = Arc::clone(&work);
             move || work.run()
@@ -69,7 +69,7 @@ impl MaintenanceThread {
 
     /// Requests a flush of sealed tables, and a merge if there are many runs. Does not wait.
     pub(super) fn start_maintenance(&self) {
-        *self.work.lock() = ToDo::Tables;
+        *self.work.lock() = PendingWork::Tables;
         self.work.changed.notify_all();
     }
 
@@ -97,7 +97,7 @@ impl MaintenanceThread {
 
 impl Drop for MaintenanceThread {
     fn drop(&mut self) {
-        *self.work.lock() = ToDo::End;
+        *self.work.lock() = PendingWork::End;
         self.work.changed.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -130,20 +130,20 @@ impl Work {
         has_room.then_some(Ok(()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ToDo> {
-        self.to_do.lock()
+    fn lock(&self) -> MutexGuard<'_, PendingWork> {
+        self.pending.lock()
     }
 
     fn run(&self) {
         loop {
             let mut to_do = self.lock();
-            while *to_do == ToDo::Nothing {
+            while *to_do == PendingWork::Nothing {
                 to_do = self.changed.wait(to_do);
             }
-            if *to_do == ToDo::End {
+            if *to_do == PendingWork::End {
                 return;
             }
-            *to_do = ToDo::Nothing;
+            *to_do = PendingWork::Nothing;
             drop(to_do);
             let failed = self.write_and_merge().err();
             let to_do = self.lock();
@@ -196,14 +196,14 @@ impl Work {
         }
         // Continue with the tables that were written meanwhile.
         let mut to_do = self.lock();
-        if *to_do == ToDo::Nothing {
-            *to_do = ToDo::Tables;
+        if *to_do == PendingWork::Nothing {
+            *to_do = PendingWork::Tables;
         }
         Ok(())
     }
 
     fn is_to_end(&self) -> bool {
-        *self.lock() == ToDo::End
+        *self.lock() == PendingWork::End
     }
 
     /// Merges some tables. Returns whether there was anything to merge.

@@ -13,7 +13,7 @@ use locks::RwLock;
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
-use super::blocks::Place;
+use super::blocks::RowPosition;
 use super::key::Key;
 use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
@@ -126,7 +126,7 @@ impl Memtable {
     }
 
     /// Returns every version of the rows at some positions.
-    fn stored_versions(&self, places: &[Place]) -> Vec<InternalValue> {
+    fn stored_versions(&self, places: &[RowPosition]) -> Vec<InternalValue> {
         let rows = self.read();
         let mut key = Vec::new();
         let versions = rows.in_places(places).flat_map(|row| {

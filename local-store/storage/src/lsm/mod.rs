@@ -157,7 +157,7 @@ impl Default for Options {
 
 /// A tree in a directory of its own, and its maintenance thread.
 pub struct LsmStorage {
-    upkeep: MaintenanceThread,
+    maintenance: MaintenanceThread,
     state: Arc<State>,
 }
 
@@ -238,8 +238,8 @@ impl LsmStorage {
             damage: options.damage.clone(),
             _lock: lock,
         });
-        let upkeep = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
-        Ok(LsmStorage { upkeep, state })
+        let maintenance = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
+        Ok(LsmStorage { maintenance, state })
     }
 
     /// Returns a flag; while it is true, the directory is removed when the storage and its last
@@ -377,13 +377,13 @@ impl State {
     /// need only the newest one.
     fn oldest_seen(&self) -> u64 {
         let view_states = self.view_states();
-        view_states.open_views().oldest.min(view_states.now().number)
+        view_states.open_views().oldest.min(view_states.current().number)
     }
 
     /// Seals the active table, between two batches.
     fn seal(&self) {
         let mut view_states = self.view_states();
-        let ViewState { number, tables, queues } = view_states.now().copy();
+        let ViewState { number, tables, queues } = view_states.current().copy();
         let unseen = view_states.publish(ViewState { number, tables: tables.seal(), queues });
         drop(view_states);
         drop(unseen);
@@ -391,7 +391,7 @@ impl State {
 
     /// Returns how many sealed tables wait for a flush.
     fn sealed_count(&self) -> usize {
-        self.view_states().now().tables.sealed_count()
+        self.view_states().current().tables.sealed_count()
     }
 
     /// Flushes the sealed tables to disk, and syncs them. Retries while no descriptor is left for a
@@ -412,7 +412,7 @@ impl State {
         // The number of iterations is bounded. Code that seals a table meanwhile also requests its
         // flush.
         for _ in 0..self.sealed_count() {
-            let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
+            let Some(table) = self.view_states().current().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
             let flush = self.flush_queues(&table)?;
             let listed = match &flush {
@@ -427,7 +427,7 @@ impl State {
             }
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
-            let ViewState { number, tables, queues } = view_states.now().copy();
+            let ViewState { number, tables, queues } = view_states.current().copy();
             // The tree shows a new table only to views with higher numbers than that of the table's
             // registration. Views with lower numbers still have the table in memory.
             let number = number.max(self.numbers.get());
@@ -447,7 +447,7 @@ impl State {
             return Ok(None);
         }
         // Only a flush changes the queues, and this one holds the flush lock.
-        let queues = Arc::clone(&self.view_states().now().queues);
+        let queues = Arc::clone(&self.view_states().current().queues);
         QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
     }
 }
@@ -461,7 +461,7 @@ impl Storage for LsmStorage {
         }
         let mut view_states = state.view_states();
         let number = state.numbers.next();
-        let ViewState { tables, queues, .. } = view_states.now().copy();
+        let ViewState { tables, queues, .. } = view_states.current().copy();
         tables.active().apply(&batch.ops, number, &view_states.open_views());
         let bytes = tables.active().bytes();
         let unseen = view_states.publish(ViewState { number: number + 1, tables, queues });
@@ -469,7 +469,7 @@ impl Storage for LsmStorage {
         drop(unseen);
         if bytes > state.memtable_bytes {
             state.seal();
-            self.upkeep.wait_for_room()?;
+            self.maintenance.wait_for_room()?;
         }
         Ok(())
     }
@@ -479,7 +479,7 @@ impl Storage for LsmStorage {
         self.state.flush_with_descriptors(|| false)?;
         // Each persist adds a table, which is a run of its own. If entries are small, tables are
         // sealed only here and never because they are full, so a merge must be requested here.
-        self.upkeep.start_maintenance();
+        self.maintenance.start_maintenance();
         Ok(())
     }
 
@@ -501,7 +501,7 @@ impl Storage for LsmStorage {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.state.tree.disk_space() + self.state.view_states().now().queues.bytes()
+        self.state.tree.disk_space() + self.state.view_states().current().queues.bytes()
     }
 }
 

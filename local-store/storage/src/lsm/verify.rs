@@ -41,7 +41,7 @@ pub(super) fn verify_next(
         Some(StoredFile::Rows(number)) => Some(number),
         _ => None,
     };
-    let queues = state.view_states().now().queues.clone();
+    let queues = state.view_states().current().queues.clone();
     let verified = queues.verify_next(last_file, pace)?;
     Ok(verified.map(StoredFile::Rows))
 }

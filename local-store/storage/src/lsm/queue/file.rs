@@ -82,7 +82,7 @@ pub(super) struct QueueFile {
     bytes: u64,
     checksum: u64,
     /// Whether the file is removed when its last user drops it.
-    is_of_no_use: AtomicBool,
+    is_unused: AtomicBool,
 }
 
 impl QueueFile {
@@ -100,8 +100,8 @@ impl QueueFile {
             }
             Err(error) => return Err(error),
         };
-        let is_of_no_use = AtomicBool::new(false);
-        Ok(Self { path, number, salt, blocks, bytes, checksum, is_of_no_use })
+        let is_unused = AtomicBool::new(false);
+        Ok(Self { path, number, salt, blocks, bytes, checksum, is_unused })
     }
 
     pub(super) fn salt(&self) -> u64 {
@@ -185,13 +185,13 @@ impl QueueFile {
 
     /// Marks the file for removal when its last user drops it.
     pub(super) fn remove_when_unused(&self) {
-        self.is_of_no_use.store(true, Ordering::Release);
+        self.is_unused.store(true, Ordering::Release);
     }
 }
 
 impl Drop for QueueFile {
     fn drop(&mut self) {
-        if self.is_of_no_use.load(Ordering::Acquire)
+        if self.is_unused.load(Ordering::Acquire)
             && let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -425,7 +425,7 @@ impl FileWriter {
             blocks: self.blocks.into_boxed_slice(),
             bytes: self.offset + u64::from(list_bytes) + TRAILER_BYTES as u64,
             checksum,
-            is_of_no_use: AtomicBool::new(false),
+            is_unused: AtomicBool::new(false),
         }))
     }
 }

@@ -39,7 +39,7 @@ pub(in super::super) struct QueueFlush {
     /// All files after the change.
     pub(in super::super) queues: Queues,
     listed: Vec<(u64, Option<Listing>)>,
-    of_no_use: Vec<Arc<QueueFile>>,
+    unused: Vec<Arc<QueueFile>>,
 }
 
 impl QueueFlush {
@@ -87,9 +87,9 @@ impl QueueFlush {
             changed.map(|queue| (queue.file.number(), Some(queue.listing()))).collect();
         listed.extend(joined.iter().map(|queue| (queue.file.number(), None)));
         listed.sort_unstable_by_key(|(number, _)| *number);
-        let of_no_use = joined.into_iter().map(|queue| queue.file).collect();
+        let unused = joined.into_iter().map(|queue| queue.file).collect();
         let next = before.next + 1;
-        Ok(Self { queues: Queues { queues, next }, listed, of_no_use })
+        Ok(Self { queues: Queues { queues, next }, listed, unused })
     }
 
     /// Returns the files whose listing changes or is deleted.
@@ -112,7 +112,7 @@ impl QueueFlush {
     /// Completes the change after the tree has stored the rows: files that are no longer listed are
     /// removed when their last user drops them.
     pub(in super::super) fn finish(self) -> Queues {
-        self.of_no_use.iter().for_each(|file| file.remove_when_unused());
+        self.unused.iter().for_each(|file| file.remove_when_unused());
         self.queues
     }
 }
