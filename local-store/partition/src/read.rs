@@ -9,7 +9,7 @@ use model::{Item, KeyValue, PrimaryKey, Token};
 
 use crate::keys::statistics::{self, Statistics};
 use crate::keys::{Family, index_entry, index_statistics, item};
-use crate::storage::{ReadError, Value, View, behind, end_of_prefix};
+use crate::storage::{ReadError, Value, View, end_of_prefix, successor};
 use crate::table::Table;
 use crate::table::identifiers::{IndexNumber, PartitionNumber};
 use crate::table::index::IndexKey;
@@ -133,7 +133,7 @@ fn visit_behind(
     visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     match start_after {
-        Some(key) if forward => from = from.max(behind(key)),
+        Some(key) if forward => from = from.max(successor(key)),
         Some(key) => to = to.min(key),
         None => {}
     }
@@ -154,7 +154,7 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
         value.encode_ordered(&mut key);
         key
     };
-    sort_bounds(prefix, sort, at, |value| behind(at(value)), at)
+    sort_bounds(prefix, sort, at, |value| successor(at(value)), at)
 }
 
 /// Returns the bounds of the entries whose sort key meets a condition. In an entry's key, the

@@ -160,7 +160,7 @@ pub struct Expired {
     /// A delete command for each item.
     pub commands: Vec<Command>,
     /// The position at which the next call continues; `None` if there are no more expired items.
-    pub behind: Option<Vec<u8>>,
+    pub next_position: Option<Vec<u8>>,
 }
 
 /// Returns deletes for expired items of a table, oldest first: at most `limit`, and about as many
@@ -191,7 +191,7 @@ pub fn find_expired(
         let item = view.get(&stored)?;
         expired.commands.push(Command::Expire { table: table.id, key: Box::new(key), expires_at });
         if left.take(&stored, item.as_deref().unwrap_or_default()).is_break() {
-            expired.behind = Some(place);
+            expired.next_position = Some(place);
             break;
         }
     }

@@ -18,7 +18,7 @@ use crate::table::time_to_live::TimeToLive;
 
 /// Creates an arc's part of a new table: its own partitions, all empty.
 pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {
-    let count = u32::try_from(definition.placement.stretches.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(definition.placement.ranges.len()).unwrap_or(u32::MAX);
     let partitions = partitions_in(&definition.placement, arc, even_partitions(count));
     let mut table = Table {
         next_partition: arc.first_number() + u32::try_from(partitions.len()).unwrap_or(u32::MAX),

@@ -125,7 +125,7 @@ pub enum Command {
     /// Applies the decision in this arc and releases its locks.
     Finish(Finish),
     /// Records that every arc has applied the decision about a transaction.
-    Settle {
+    CompleteTransaction {
         /// The transaction.
         id: TransactionId,
         /// When it began.
@@ -178,7 +178,7 @@ pub struct Prepare {
     /// The transaction.
     pub id: TransactionId,
     /// The arc that decides.
-    pub home: ArcId,
+    pub deciding_arc: ArcId,
     /// When the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
     /// The operations for this arc.

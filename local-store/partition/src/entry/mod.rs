@@ -113,7 +113,7 @@ impl EntryEncoder {
             let before = self.bytes.len();
             let end = before.saturating_add(bytes_max - counted);
             let encoding = CommandEncoding::relative_to(command, model.map(|(write, _)| write));
-            let room = Room { bytes: &mut self.bytes, end };
+            let room = BoundedBuffer { bytes: &mut self.bytes, end };
             let fits = match postcard::serialize_with_flavor(&encoding, room) {
                 Ok(()) => true,
                 Err(postcard::Error::SerializeBufferFull) => false,
@@ -158,12 +158,12 @@ impl EntryEncoder {
 }
 
 /// A buffer that may grow up to `end` bytes.
-struct Room<'b> {
+struct BoundedBuffer<'b> {
     bytes: &'b mut Vec<u8>,
     end: usize,
 }
 
-impl Flavor for Room<'_> {
+impl Flavor for BoundedBuffer<'_> {
     type Output = ();
 
     fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {

@@ -15,7 +15,7 @@ use crate::storage::{ReadError, View};
 use crate::table::Table;
 use crate::table::identifiers::{IndexNumber, TableId};
 use crate::table::index::{IndexStatus, SecondaryIndex};
-use crate::table::placement::{ArcId, Seat};
+use crate::table::placement::{ArcId, ArcPosition};
 
 /// The most items that one step reads; few in tests, so that other commands run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
@@ -41,7 +41,7 @@ pub fn adds_entries(table: &Table) -> bool {
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
-    seat: Seat,
+    position: ArcPosition,
 ) -> Result<bool, ReadError> {
     let working = |index: &SecondaryIndex| index.status != IndexStatus::Active;
     let Some(mut index) = table.indexes.iter().find(|index| working(index)).cloned() else {
@@ -50,9 +50,9 @@ pub(crate) fn step(
     let number = index.number;
     match index.status.clone() {
         IndexStatus::Creating { cursor } => {
-            index.status = match add_entries(overlay, table, &index, seat.arc, cursor)? {
+            index.status = match add_entries(overlay, table, &index, position.arc, cursor)? {
                 Some(key) => IndexStatus::Creating { cursor: Some(key) },
-                None => match outbox::under_way(overlay, seat.arcs)? {
+                None => match outbox::unacknowledged_changes(overlay, position.arcs)? {
                     until if until.is_empty() => IndexStatus::Active,
                     until => IndexStatus::Delivering { until },
                 },

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::keys::{Family, removal};
 use crate::storage::overlay::Overlay;
-use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::storage::{ReadError, View, end_of_prefix, successor};
 use crate::table::identifiers::TableId;
 
 /// The most bytes that a step reads, about ten items of the largest size. Its last value may exceed
@@ -52,7 +52,7 @@ pub(crate) fn visit_items(
     let first = Family::Item.of_table(table);
     let end = end_of_prefix(&first);
     let mut stopped_at = Ok(None);
-    view.scan(&cursor.map_or(first, behind), &end, false, &mut |key, value| {
+    view.scan(&cursor.map_or(first, successor), &end, false, &mut |key, value| {
         let next = visit(key, value);
         match next {
             Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
@@ -76,7 +76,7 @@ pub(crate) fn remove_under(
 ) -> Result<(), ReadError> {
     let mut from = prefix.to_vec();
     if let Some(removed) = removal::read(overlay, place)? {
-        from = from.max(behind(removed));
+        from = from.max(successor(removed));
     }
     let to = end_of_prefix(prefix);
     if from >= to {

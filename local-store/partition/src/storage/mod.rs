@@ -90,7 +90,7 @@ impl Batch {
 }
 
 /// Returns the direct successor of a key.
-pub(crate) fn behind(mut key: Vec<u8>) -> Vec<u8> {
+pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }

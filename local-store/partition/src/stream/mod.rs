@@ -23,7 +23,7 @@ use crate::keys::stream_row;
 use crate::machine::step::Allowance;
 use crate::mutation::{self, Mutation};
 use crate::storage::overlay::Overlay;
-use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::storage::{ReadError, View, end_of_prefix, successor};
 use crate::table::Table;
 use crate::table::identifiers::{ShardNumber, TableId};
 use crate::table::stream::{Shard, Stream};
@@ -320,7 +320,7 @@ fn old_rows(
 /// over the tombstones of all trimmed rows each time.
 pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
-        Some(trimmed) => behind(stream_row::encode(table, shard.number, trimmed)),
+        Some(trimmed) => successor(stream_row::encode(table, shard.number, trimmed)),
         None => stream_row::shard_prefix(table, shard.number),
     }
 }

@@ -51,22 +51,22 @@ pub struct Decision {
 
 /// An item that a transaction has locked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Locked {
+pub struct LockedItem {
     /// The table.
     pub table: TableId,
     /// The key of the item.
     pub key: PrimaryKey,
     /// What happens to the item when the transaction commits.
-    pub fate: Fate,
+    pub change: LockedChange,
 }
 
 /// The change of a locked item when its transaction commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Fate {
+pub enum LockedChange {
     /// No change: the transaction only has a condition on it.
-    Stays,
+    Unchanged,
     /// The item is replaced by this one, or deleted if `None`.
-    Becomes(Option<EncodedItem>),
+    Replaced(Option<EncodedItem>),
 }
 
 /// The operations that a transaction has prepared in an arc. The encoding begins with the fields of
@@ -76,9 +76,9 @@ pub struct Prepared {
     /// When it began.
     pub began: EpochMillis,
     /// The arc that decides.
-    pub home: ArcId,
+    pub deciding_arc: ArcId,
     /// Its items, in the order of its operations.
-    pub items: Vec<Locked>,
+    pub items: Vec<LockedItem>,
 }
 
 /// The part of [`Prepared`] that ending a transaction needs, without the items.
@@ -87,7 +87,7 @@ pub struct PreparedHead {
     /// When it began.
     pub began: EpochMillis,
     /// The arc that decides.
-    pub home: ArcId,
+    pub deciding_arc: ArcId,
     /// The number of its operations in this arc.
     pub operations: u32,
 }
