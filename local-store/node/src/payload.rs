@@ -29,7 +29,7 @@ pub struct Payload {
 /// The parts that are kept while the entry is new.
 #[derive(Default)]
 struct Shared {
-    decoded: Decoded,
+    decoded: DecodedEntry,
     outcome: Option<Arc<Outcome>>,
 }
 
@@ -65,13 +65,13 @@ impl Outcome {
 
 /// The decoded commands of the bytes.
 #[derive(Default)]
-enum Decoded {
+enum DecodedEntry {
     /// Not decoded yet.
     #[default]
-    NotYet,
-    Kept(Arc<Entry>),
+    Pending,
+    Cached(Arc<Entry>),
     /// The entry is not new any more. A node that applies it late decodes the bytes itself.
-    NoLonger,
+    Released,
 }
 
 impl Payload {
@@ -84,7 +84,7 @@ impl Payload {
     /// Creates a payload of the bytes of an entry, with their decoded form.
     #[must_use]
     pub fn of(bytes: Bytes, entry: Arc<Entry>) -> Self {
-        let shared = Shared { decoded: Decoded::Kept(entry), outcome: None };
+        let shared = Shared { decoded: DecodedEntry::Cached(entry), outcome: None };
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
@@ -108,12 +108,12 @@ impl Payload {
     /// When they are damaged or of an unknown version.
     pub fn decode(&self) -> Result<Arc<Entry>, EntryError> {
         let mut shared = self.lock();
-        if let Decoded::Kept(entry) = &shared.decoded {
+        if let DecodedEntry::Cached(entry) = &shared.decoded {
             return Ok(Arc::clone(entry));
         }
         let entry = Arc::new(decode_entry(&self.bytes)?);
-        if matches!(shared.decoded, Decoded::NotYet) {
-            shared.decoded = Decoded::Kept(Arc::clone(&entry));
+        if matches!(shared.decoded, DecodedEntry::Pending) {
+            shared.decoded = DecodedEntry::Cached(Arc::clone(&entry));
         }
         Ok(entry)
     }
@@ -138,7 +138,8 @@ impl Payload {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
         let mut shared = self.lock();
-        if is_small && matches!(shared.decoded, Decoded::Kept(_)) && shared.outcome.is_none() {
+        if is_small && matches!(shared.decoded, DecodedEntry::Cached(_)) && shared.outcome.is_none()
+        {
             shared.outcome = Some(Arc::new(outcome));
         }
     }
@@ -150,7 +151,7 @@ impl Payload {
     /// Drops the decoded commands and the result: the entry is not new any more.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
-        let old = Shared { decoded: Decoded::NoLonger, outcome: None };
+        let old = Shared { decoded: DecodedEntry::Released, outcome: None };
         let before = mem::replace(&mut *shared, old);
         // The memory is freed after the lock is released.
         drop(shared);

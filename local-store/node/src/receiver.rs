@@ -14,15 +14,15 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::home::{StagedStorage, StorageHome};
 use crate::raft::Raft;
 use crate::replica::{SnapshotData, write_part};
+use crate::state_location::{StagedStorage, StateLocation};
 use crate::transport::{Response, SnapshotPart};
 use crate::types::{NodeId, Vote};
 use crate::worker::{Worker, run_on};
 
 /// A transfer in progress.
-struct Incoming {
+struct IncomingSnapshot {
     from: NodeId,
     vote: Vote,
     transfer: u64,
@@ -30,33 +30,42 @@ struct Incoming {
     next: u64,
     staged: StagedStorage,
     /// When the last part was written.
-    heard: Instant,
-    _watch: Watch,
+    last_part_at: Instant,
+    _timeout: SilenceTimeout,
 }
 
 /// The task that ends a silent transfer. It stops with the transfer.
-struct Watch(AbortHandle);
+struct SilenceTimeout(AbortHandle);
 
-impl Drop for Watch {
+impl Drop for SilenceTimeout {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-type Place = Arc<Mutex<Option<Incoming>>>;
+type SharedTransfer = Arc<Mutex<Option<IncomingSnapshot>>>;
 
 pub(super) struct Receiver {
-    home: Arc<dyn StorageHome>,
+    state_location: Arc<dyn StateLocation>,
     worker: Arc<dyn Worker>,
-    incoming: Place,
+    incoming: SharedTransfer,
     silence_max: Duration,
 }
 
 impl Receiver {
     /// Creates a receiver. A sender waits for `part` and then starts over, so a transfer without a
     /// new part for twice as long is abandoned.
-    pub(super) fn new(home: Arc<dyn StorageHome>, worker: Arc<dyn Worker>, part: Duration) -> Self {
-        Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
+    pub(super) fn new(
+        location: Arc<dyn StateLocation>,
+        worker: Arc<dyn Worker>,
+        part: Duration,
+    ) -> Self {
+        Self {
+            state_location: location,
+            worker,
+            incoming: SharedTransfer::default(),
+            silence_max: part * 2,
+        }
     }
 
     /// Handles a part; installs the snapshot after the last one.
@@ -68,7 +77,7 @@ impl Receiver {
                 Err(reason) => return Response::Refused(reason),
             }
         }
-        let is_same = |current: &&mut Incoming| {
+        let is_same = |current: &&mut IncomingSnapshot| {
             let (sender, transfer) = (current.from, current.transfer);
             (sender, &current.vote, transfer) == (from, &part.vote, part.transfer)
         };
@@ -91,7 +100,7 @@ impl Receiver {
             *incoming = None;
             return Response::Refused(format!("cannot write the snapshot: {written:?}"));
         }
-        current.heard = Instant::now();
+        current.last_part_at = Instant::now();
         if !part.last {
             return Response::PartTaken;
         }
@@ -106,21 +115,33 @@ impl Receiver {
         }
     }
 
-    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<Incoming, String> {
-        let home = Arc::clone(&self.home);
-        let staged = run_on(&*self.worker, move || home.begin()).await;
+    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<IncomingSnapshot, String> {
+        let location = Arc::clone(&self.state_location);
+        let staged = run_on(&*self.worker, move || location.begin()).await;
         let staged = staged.ok_or("the worker has stopped")?;
         let staged = staged.map_err(|error| error.to_string())?;
         let (vote, transfer) = (part.vote, part.transfer);
         let watched =
             give_up_silent(Arc::downgrade(&self.incoming), staged.number, self.silence_max);
-        let watch = Watch(tokio::spawn(watched).abort_handle());
-        Ok(Incoming { from, vote, transfer, next: 0, staged, heard: Instant::now(), _watch: watch })
+        let watch = SilenceTimeout(tokio::spawn(watched).abort_handle());
+        Ok(IncomingSnapshot {
+            from,
+            vote,
+            transfer,
+            next: 0,
+            staged,
+            last_part_at: Instant::now(),
+            _timeout: watch,
+        })
     }
 }
 
 /// Ends the transfer into the storage with this number after it had no new part for too long.
-async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
+async fn give_up_silent(
+    place: Weak<Mutex<Option<IncomingSnapshot>>>,
+    number: u64,
+    silence_max: Duration,
+) {
     let mut until = Instant::now() + silence_max;
     loop {
         tokio::time::sleep_until(until).await;
@@ -130,7 +151,7 @@ async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silen
         let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };
-        until = current.heard + silence_max;
+        until = current.last_part_at + silence_max;
         if until <= Instant::now() {
             tracing::warn!("dropped an incomplete snapshot: its sender went silent");
             *incoming = None;

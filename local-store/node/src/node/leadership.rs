@@ -29,7 +29,7 @@ impl Node {
                 && electorate.voters.contains(&self.inner.id)
                 && self.is_majority(own, &electorate.voters)
         });
-        leads.then(|| self.inner.told.load(Ordering::SeqCst))
+        leads.then(|| self.inner.announced_commit.load(Ordering::SeqCst))
     }
 
     /// Returns whether a majority of the voters last voted for this node's ballot.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use partition::mutation::{self, Mutation};
-use partition::{Catalogue, Command, Reply, Seat, TableId, View};
+use partition::{ArcPosition, Catalogue, Command, Reply, TableId, View};
 use storage::Storage;
 use storage::disk::Damage;
 
@@ -63,10 +63,10 @@ struct Inner {
     /// The last term before this start. A node that led this term may have lost entries that it had
     /// applied, so its leadership of this term proves nothing.
     earlier_term: u64,
-    /// See [`network::Network::told`].
-    told: Arc<AtomicU64>,
+    /// See [`network::Network::announced_commit`].
+    announced_commit: Arc<AtomicU64>,
     /// Whether the node has heard from a leader since its start.
-    heard_of_leader: AtomicBool,
+    has_heard_leader: AtomicBool,
     damage: Damage,
     scrub: scrub::Scrub,
 }
@@ -97,14 +97,25 @@ impl Node {
     /// # Errors
     /// When its log or state cannot be read, or they are inconsistent.
     pub async fn start(parts: Parts) -> Result<Self, String> {
-        let Parts { id, arc, log, home, worker, transport, clock, settings, .. } = parts;
+        let Parts {
+            id,
+            arc,
+            log,
+            state_location: location,
+            worker,
+            transport,
+            clock,
+            settings,
+            ..
+        } = parts;
         let (seed, damage) = (parts.seed, parts.damage);
         let on_failure = FailureHandler::new(damage.clone(), parts.on_fatal);
         let describe = |error: io::Error| error.to_string();
-        let seat = Seat { arc, arcs: settings.arcs };
+        let position = ArcPosition { arc, arcs: settings.arcs };
         let (neighbours, end) = (settings.has_neighbours, on_failure.clone());
-        let replica = Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), neighbours, end)
-            .map_err(describe)?;
+        let replica =
+            Replica::open(position, Arc::clone(&location), Arc::clone(&worker), neighbours, end)
+                .map_err(describe)?;
         clock.reach(replica.now());
         let shared = replica.shared();
         check_continuity(&log, arc, &*shared.view())?;
@@ -114,13 +125,13 @@ impl Node {
         let (earlier_term, _) = log.position(arc);
         let persist_due = replica.persist_due();
         let before_recent = replica.before_recent();
-        let (transfers, told) = (Arc::default(), Arc::<AtomicU64>::default());
+        let (transfers, announced_commit) = (Arc::default(), Arc::<AtomicU64>::default());
         let network = network::Network {
             id,
             arc,
             transport: Arc::clone(&transport),
             transfers,
-            told: Arc::clone(&told),
+            announced_commit: Arc::clone(&announced_commit),
             snapshot_part: settings.snapshot_part,
         };
         let config = Arc::new(settings.config()?);
@@ -143,7 +154,7 @@ impl Node {
         let inner = Inner {
             id,
             arc,
-            receiver: receiver::Receiver::new(home, worker, settings.snapshot_part),
+            receiver: receiver::Receiver::new(location, worker, settings.snapshot_part),
             proposer: Proposer::start(raft.clone(), Arc::clone(&clock)),
             clock,
             reader: Reader::start(raft.clone()),
@@ -153,8 +164,8 @@ impl Node {
             transport,
             settings,
             earlier_term,
-            told,
-            heard_of_leader: AtomicBool::new(false),
+            announced_commit,
+            has_heard_leader: AtomicBool::new(false),
             damage,
             scrub: scrub::Scrub::default(),
         };

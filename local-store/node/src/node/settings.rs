@@ -9,9 +9,9 @@ use storage::disk::Damage;
 
 use crate::clock::Clock;
 use crate::failure::OnFatal;
-use crate::home::StorageHome;
 use crate::node_log::NodeLog;
 use crate::ring::ArcId;
+use crate::state_location::StateLocation;
 use crate::transport::Transport;
 use crate::types::NodeId;
 use crate::worker::Worker;
@@ -89,7 +89,7 @@ pub struct Parts {
     /// The log of the node.
     pub log: NodeLog,
     /// The location of the state.
-    pub home: Arc<dyn StorageHome>,
+    pub state_location: Arc<dyn StateLocation>,
     /// The worker for blocking work on the state; not the log's worker.
     pub worker: Arc<dyn Worker>,
     /// The transport of messages to the peers.

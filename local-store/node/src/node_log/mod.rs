@@ -29,7 +29,7 @@ use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
 
 pub(super) use self::group::bytes_of;
-use self::group::{Found, Group};
+use self::group::{FoundEntry, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
 use self::record::{HEAD_BYTES, Record};
 use crate::failure::FailureHandler;
@@ -54,7 +54,7 @@ const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 
 /// A queued item for the disk.
-enum Item {
+enum QueuedItem {
     Record(log::Entry),
     Done(Completion),
     /// All earlier entries are durable in the state: truncate the log up to this position,
@@ -70,12 +70,12 @@ enum Completion {
 
 struct State {
     groups: BTreeMap<ArcId, Group>,
-    queue: Vec<Item>,
+    queue: Vec<QueuedItem>,
     /// The largest record that the log accepts, in bytes.
     record_bytes_max: usize,
     /// Bytes of the queued records, and of those that a job has taken but not synced yet.
     queued_bytes: usize,
-    taken_bytes: usize,
+    writing_bytes: usize,
     /// Whether a job is running; it schedules another one for records that are queued meanwhile.
     running: bool,
     next_position: u64,
@@ -127,7 +127,7 @@ impl NodeLog {
             queue: Vec::new(),
             record_bytes_max: log.payload_bytes_max(),
             queued_bytes: 0,
-            taken_bytes: 0,
+            writing_bytes: 0,
             running: false,
             next_position: log.next_index(),
             failed: None,
@@ -214,9 +214,9 @@ impl NodeLog {
         for record in records {
             state.push(arc, record)?;
         }
-        state.queue.extend(completion.map(Item::Done));
+        state.queue.extend(completion.map(QueuedItem::Done));
         self.shared.schedule(&mut state);
-        Ok(state.queued_bytes + state.taken_bytes)
+        Ok(state.queued_bytes + state.writing_bytes)
     }
 
     /// Queues records like [`NodeLog::write`], and waits until all of them are durable.
@@ -255,7 +255,7 @@ impl NodeLog {
         if mutation::is_active(Mutation::ShortenTooFar) {
             upto = first_kept.saturating_sub(1);
         }
-        state.queue.push(Item::Shorten(upto));
+        state.queue.push(QueuedItem::Shorten(upto));
         self.shared.schedule(&mut state);
         Ok(())
     }
@@ -292,10 +292,10 @@ impl NodeLog {
             state.check()?;
             let found =
                 state.groups.get(&arc).map(|group| group.find(from, to)).unwrap_or_default();
-            if found.iter().all(|found| matches!(found, Found::Here(_))) {
+            if found.iter().all(|found| matches!(found, FoundEntry::InMemory(_))) {
                 let here = found.into_iter().filter_map(|found| match found {
-                    Found::Here(entry) => Some(entry),
-                    Found::At(_) => None,
+                    FoundEntry::InMemory(entry) => Some(entry),
+                    FoundEntry::OnDisk(_) => None,
                 });
                 return Ok(take_bytes(here, bytes_max));
             }
@@ -375,7 +375,7 @@ impl State {
         let group = self.groups.entry(arc).or_default();
         group.take(position, record, true).map_err(io::Error::other)?;
         self.queued_bytes += payload.len();
-        self.queue.push(Item::Record(log::Entry { index: position, term, payload }));
+        self.queue.push(QueuedItem::Record(log::Entry { index: position, term, payload }));
         self.next_position += 1;
         Ok(())
     }
@@ -401,16 +401,16 @@ impl Shared {
 
     /// Runs the first job: appends the items that a full disk rejected before, and everything
     /// queued.
-    fn append(self: Arc<Self>, refused: Vec<Item>) {
+    fn append(self: Arc<Self>, refused: Vec<QueuedItem>) {
         let mut items = refused;
         {
             let mut state = self.lock();
             items.append(&mut state.queue);
-            state.taken_bytes += std::mem::take(&mut state.queued_bytes);
+            state.writing_bytes += std::mem::take(&mut state.queued_bytes);
         }
         let mut entries = Vec::new();
         for item in &mut items {
-            if let Item::Record(entry) = item {
+            if let QueuedItem::Record(entry) = item {
                 entries.push(std::mem::take(entry));
             }
         }
@@ -422,7 +422,7 @@ impl Shared {
                 tracing::error!(%error, "the disk is full; writes wait until there is space");
                 let mut entries = entries.into_iter();
                 for item in &mut items {
-                    if let Item::Record(entry) = item {
+                    if let QueuedItem::Record(entry) = item {
                         *entry = entries.next().unwrap_or_default();
                     }
                 }
@@ -433,7 +433,7 @@ impl Shared {
     }
 
     /// Runs the second job: syncs the items of the first one, and reports them, in order.
-    fn sync(self: Arc<Self>, items: Vec<Item>) {
+    fn sync(self: Arc<Self>, items: Vec<QueuedItem>) {
         let synced = self.sync_log(&items);
         let (written, log_bytes) = match synced {
             Ok(written) => written,
@@ -441,15 +441,15 @@ impl Shared {
         };
         for item in items {
             match item {
-                Item::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
+                QueuedItem::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
                 // The receiver may have stopped waiting.
-                Item::Done(Completion::Signal(signal)) => drop(signal.send(())),
-                Item::Record(_) | Item::Shorten(_) => {}
+                QueuedItem::Done(Completion::Signal(signal)) => drop(signal.send(())),
+                QueuedItem::Record(_) | QueuedItem::Shorten(_) => {}
             }
         }
         let mut state = self.lock();
         state.syncs += 1;
-        state.taken_bytes = 0;
+        state.writing_bytes = 0;
         state.log_bytes = log_bytes;
         for group in state.groups.values_mut() {
             group.shrink(written, KEPT_BYTES_MAX);
@@ -458,11 +458,11 @@ impl Shared {
         self.schedule(&mut state);
     }
 
-    fn sync_log(&self, items: &[Item]) -> Result<(u64, u64), log::Error> {
+    fn sync_log(&self, items: &[QueuedItem]) -> Result<(u64, u64), log::Error> {
         let mut log = self.lock_log();
         log.sync()?;
         for item in items {
-            if let Item::Shorten(upto) = item {
+            if let QueuedItem::Shorten(upto) = item {
                 let last = log.last_index();
                 log.truncate_prefix((*upto).min(last))?;
             }
@@ -501,7 +501,7 @@ impl Shared {
         Ok(Some((last, bytes)))
     }
 
-    fn read_found(&self, found: Vec<Found>, bytes_max: usize) -> io::Result<Vec<Entry>> {
+    fn read_found(&self, found: Vec<FoundEntry>, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let log = self.lock_log();
         let read = |position: u64| -> io::Result<Entry> {
             let mut entries = log.read(position, position + 1).map_err(io::Error::other)?;
@@ -518,8 +518,8 @@ impl Shared {
         let mut bytes = 0;
         for found in found {
             let entry = match found {
-                Found::Here(entry) => entry,
-                Found::At(position) => read(position)?,
+                FoundEntry::InMemory(entry) => entry,
+                FoundEntry::OnDisk(position) => read(position)?,
             };
             bytes += bytes_of(&entry);
             if !entries.is_empty() && bytes > bytes_max {

@@ -25,7 +25,7 @@ use crate::error::SubmitError;
 use crate::forward::Submission;
 use crate::proposer::budget::{Budget, writes_of};
 use crate::raft::Raft;
-use crate::types::{CallBack, NodeId, Payload, TypeConfig};
+use crate::types::{NodeId, OutcomeCallback, Payload, TypeConfig};
 
 /// The most proposals in one entry: as many as there are connections to a node.
 const PROPOSALS_PER_ENTRY: usize = 1024;
@@ -77,16 +77,16 @@ impl From<Unproposed> for Rejection {
 
 /// The commands of one request, and the channel for their replies.
 pub(super) struct Proposal {
-    submission: Held,
+    submission: PendingCommands,
     outcome: oneshot::Sender<Outcome>,
 }
 
 /// The commands of a request, until they are added to an entry or their client has gone. Without a
 /// majority or on a full disk, abandoned commands must not stay in memory.
 #[derive(Clone)]
-struct Held(Arc<Mutex<Option<Submission>>>);
+struct PendingCommands(Arc<Mutex<Option<Submission>>>);
 
-impl Held {
+impl PendingCommands {
     fn new(submission: Submission) -> Self {
         Self(Arc::new(Mutex::new(Some(submission))))
     }
@@ -98,9 +98,9 @@ impl Held {
 
 /// A guard of a waiting client. When it is dropped, it removes the client's commands from the
 /// queue.
-struct Waiting(Held);
+struct AbandonGuard(PendingCommands);
 
-impl Drop for Waiting {
+impl Drop for AbandonGuard {
     fn drop(&mut self) {
         self.0.take();
     }
@@ -125,8 +125,8 @@ impl Proposer {
         let (outcome, received) = oneshot::channel();
         let stopping =
             || Unproposed::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
-        let submission = Held::new(submission);
-        let _waiting = Waiting(submission.clone());
+        let submission = PendingCommands::new(submission);
+        let _waiting = AbandonGuard(submission.clone());
         self.proposals.send(Proposal { submission, outcome }).await.map_err(|_| stopping())?;
         let unknown = "the node stopped before the outcome was known".to_owned();
         received.await.unwrap_or(Err(Unproposed::Failed(SubmitError::Unknown(unknown))))
@@ -143,7 +143,7 @@ struct Waiter {
 }
 
 /// An entry, its bytes, and the requests that wait for it, in the order of their commands.
-struct Gathered {
+struct EntryDraft {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
@@ -160,7 +160,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         // The size of the last entry is the best estimate for this one.
         let encoder = EntryEncoder::with_room(bytes_before);
         let gathered = gather(encoder, first, &mut waiting, &clock, budget.writes_max());
-        let Gathered { entry, bytes, waiters, writes } = match gathered {
+        let EntryDraft { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
                 // A defect: nothing was proposed, and dropping the waiters reports that.
@@ -174,7 +174,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         bytes_before = bytes.len();
         let payload = Payload::of(bytes, Arc::clone(&entry));
         let learner = Arc::clone(&budget);
-        let answer = CallBack::new(move |result: ClientWriteResult<TypeConfig>| {
+        let answer = OutcomeCallback::new(move |result: ClientWriteResult<TypeConfig>| {
             if let Ok(response) = &result {
                 learner.learn(writes, &response.data.0);
             }
@@ -196,7 +196,7 @@ fn gather(
     waiting: &mut mpsc::Receiver<Proposal>,
     clock: &Clock,
     writes_max: usize,
-) -> Result<Gathered, EntryError> {
+) -> Result<EntryDraft, EntryError> {
     let (mut commands, mut waiters) = (Vec::new(), Vec::new());
     let mut writes = 0;
     let mut next = Some(first);
@@ -234,7 +234,7 @@ fn gather(
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
     let entry = Arc::new(Entry { now, commands });
-    Ok(Gathered { entry, bytes, waiters, writes })
+    Ok(EntryDraft { entry, bytes, waiters, writes })
 }
 
 /// Returns the replies to commands that do not fit into any entry.
@@ -310,7 +310,7 @@ mod tests {
         for _ in 0..41 {
             let (outcome, received) = oneshot::channel();
             let commands = vec![transaction(100)];
-            let submission = Held::new(Submission { asked_at: clock.now(), commands });
+            let submission = PendingCommands::new(Submission { asked_at: clock.now(), commands });
             proposals.try_send(Proposal { submission, outcome }).ok().unwrap();
             outcomes.push(received);
         }

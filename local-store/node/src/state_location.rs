@@ -20,12 +20,12 @@ use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage}
 pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,
-    /// Its number in its home.
+    /// Its number in its location.
     pub number: u64,
 }
 
 /// The location of a replica's state.
-pub trait StorageHome: Send + Sync + 'static {
+pub trait StateLocation: Send + Sync + 'static {
     /// Opens the state, or creates an empty one.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ const CURRENT: &str = "current";
 
 /// A location in directories `state-<number>`, with a file that names the current one.
 #[derive(Debug)]
-pub struct DirectoryHome {
+pub struct DirectoryLocation {
     directory: PathBuf,
     cache: BlockCache,
     damage: Damage,
@@ -64,7 +64,7 @@ pub struct DirectoryHome {
 #[derive(Debug, Default)]
 struct Storages {
     state: u64,
-    last_begun: u64,
+    last_staged: u64,
     /// For each open storage, whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
 }
@@ -91,18 +91,18 @@ impl Storages {
     }
 }
 
-impl DirectoryHome {
+impl DirectoryLocation {
     /// Creates a location in this directory, which is created if it does not exist. The caller
     /// holds the directory's lock. The storage uses `cache`, and reports later damage to `damage`.
     ///
     /// # Errors
     /// When the directory cannot be read.
     pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
-        let mut home = Self { directory, cache, damage, storages: Mutex::default() };
-        let number = home.read_current().map_err(|error| home.fail("open", &error))?;
+        let mut location = Self { directory, cache, damage, storages: Mutex::default() };
+        let number = location.read_current().map_err(|error| location.fail("open", &error))?;
         let temporary = BTreeMap::new();
-        home.storages = Mutex::new(Storages { state: number, last_begun: number, temporary });
-        Ok(home)
+        location.storages = Mutex::new(Storages { state: number, last_staged: number, temporary });
+        Ok(location)
     }
 
     fn options(&self) -> LsmOptions {
@@ -212,7 +212,7 @@ impl DirectoryHome {
     }
 }
 
-impl StorageHome for DirectoryHome {
+impl StateLocation for DirectoryLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let mut storages = self.lock();
         let number = storages.state;
@@ -222,8 +222,8 @@ impl StorageHome for DirectoryHome {
 
     fn begin(&self) -> Result<StagedStorage, Error> {
         let mut storages = self.lock();
-        storages.last_begun += 1;
-        let number = storages.last_begun;
+        storages.last_staged += 1;
+        let number = storages.last_staged;
         let path = self.path(number);
         LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
         Ok(StagedStorage { storage: storages.open(&path, number, &self.options())?, number })
@@ -244,7 +244,7 @@ impl StorageHome for DirectoryHome {
 
 /// A location in memory, for tests and the simulation. It outlives the nodes that use it.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryHome {
+pub struct MemoryLocation {
     storages: Arc<Mutex<MemoryStorages>>,
 }
 
@@ -256,7 +256,7 @@ struct MemoryStorages {
     last_number: u64,
 }
 
-impl MemoryHome {
+impl MemoryLocation {
     /// Returns the current state, to cut its power.
     #[must_use]
     pub fn storage(&self) -> MemoryStorage {
@@ -268,7 +268,7 @@ impl MemoryHome {
     }
 }
 
-impl StorageHome for MemoryHome {
+impl StateLocation for MemoryLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let mut storages = self.lock();
         storages.staged.clear();
@@ -328,20 +328,20 @@ mod tests {
     #[test]
     fn a_pointer_to_a_missing_state_is_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let home =
-            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
-        let state = home.open().unwrap();
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let state = location.open().unwrap();
         put(&*state, b"kept");
         state.persist().unwrap();
-        drop((state, home));
+        drop((state, location));
         fs::write(folder.path().join(CURRENT), "3\n").unwrap();
-        let home =
-            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
-        assert!(matches!(home.open(), Err(Error::Corrupt { .. })));
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        assert!(matches!(location.open(), Err(Error::Corrupt { .. })));
         fs::write(folder.path().join(CURRENT), "1\n").unwrap();
-        let home =
-            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
-        assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        assert_eq!(keys(&*location.open().unwrap()), [b"kept"]);
     }
 
     /// Goal: a crash during the creation of a storage, the first one or another, has no effect on
@@ -349,8 +349,9 @@ mod tests {
     #[test]
     fn an_incomplete_storage_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
-        let open =
-            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
         drop(open());
         let half = |number: u64| {
             let path = folder.path().join(format!("state-{number}.new"));
@@ -372,22 +373,23 @@ mod tests {
     #[test]
     fn a_staged_storage_counts_only_when_adopted() {
         let folder = tempfile::tempdir().unwrap();
-        let open =
-            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
-        let home = open();
-        let state = home.open().unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
+        let location = open();
+        let state = location.open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
-        let staged = home.begin().unwrap();
+        let staged = location.begin().unwrap();
         put(&*staged.storage, b"new");
         drop((state, staged));
-        let home = open();
-        let state = home.open().unwrap();
+        let location = open();
+        let state = location.open().unwrap();
         assert_eq!(keys(&*state), [b"old"]);
-        let staged = home.begin().unwrap();
+        let staged = location.begin().unwrap();
         assert!(keys(&*staged.storage).is_empty(), "an earlier staged storage is not reused");
         put(&*staged.storage, b"new");
-        home.adopt(&staged).unwrap();
+        location.adopt(&staged).unwrap();
         drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
         let folders = fs::read_dir(folder.path()).unwrap().count();
@@ -398,43 +400,44 @@ mod tests {
     fn unused_storages_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
-        let home =
-            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
-        let state = home.open().unwrap();
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let state = location.open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
-        let aborted = home.begin().unwrap();
+        let aborted = location.begin().unwrap();
         assert!(is_there(2));
         drop(aborted);
         assert!(!is_there(2), "it was not adopted");
-        let staged = home.begin().unwrap();
+        let staged = location.begin().unwrap();
         put(&*staged.storage, b"new");
-        home.adopt(&staged).unwrap();
+        location.adopt(&staged).unwrap();
         let view = state.view();
         drop(state);
         assert!(view.get(b"old").unwrap().is_some());
         assert!(is_there(1), "a view still reads the previous state");
         drop((view, staged));
         assert!(!is_there(1) && is_there(3));
-        assert_eq!(keys(&*home.open().unwrap()), [b"new"]);
+        assert_eq!(keys(&*location.open().unwrap()), [b"new"]);
         assert!(is_there(3), "the state stays, even if it is not open");
     }
 
     #[test]
     fn dropping_an_old_storage_removes_no_newer_one() {
         let folder = tempfile::tempdir().unwrap();
-        let open =
-            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
         let earlier = open();
         drop(earlier.open().unwrap());
         let earlier = earlier.begin().unwrap();
-        let home = open();
-        let state = home.open().unwrap();
-        let staged = home.begin().unwrap();
+        let location = open();
+        let state = location.open().unwrap();
+        let staged = location.begin().unwrap();
         assert_eq!(staged.number, earlier.number);
         put(&*staged.storage, b"new");
         drop(earlier);
-        home.adopt(&staged).unwrap();
+        location.adopt(&staged).unwrap();
         drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
     }
@@ -444,7 +447,7 @@ mod tests {
     fn a_missing_pointer_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("arc-0");
-        let open = || DirectoryHome::new(directory.clone(), cache(), Damage::default());
+        let open = || DirectoryLocation::new(directory.clone(), cache(), Damage::default());
         let state = open().unwrap().open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -460,30 +463,31 @@ mod tests {
     /// A leader without a response sends its snapshot again while the first one is being installed.
     #[test]
     fn the_given_storage_is_adopted_not_the_last_staged_one() {
-        fn check(home: &dyn StorageHome) {
-            let meant = home.begin().unwrap();
+        fn check(location: &dyn StateLocation) {
+            let meant = location.begin().unwrap();
             put(&*meant.storage, b"meant");
-            let later = home.begin().unwrap();
+            let later = location.begin().unwrap();
             put(&*later.storage, b"half");
-            home.adopt(&meant).unwrap();
+            location.adopt(&meant).unwrap();
             drop((meant, later));
         }
         let folder = tempfile::tempdir().unwrap();
-        let open =
-            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
         check(&open());
         assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
-        let home = MemoryHome::default();
-        check(&home);
-        assert_eq!(keys(&*home.open().unwrap()), [b"meant"]);
+        let location = MemoryLocation::default();
+        check(&location);
+        assert_eq!(keys(&*location.open().unwrap()), [b"meant"]);
     }
 
     #[test]
     fn a_damaged_pointer_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CURRENT), "seven").unwrap();
-        let error =
-            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap_err();
+        let error = DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default())
+            .unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
 }
