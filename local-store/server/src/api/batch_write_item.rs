@@ -14,7 +14,7 @@ use partition::{Command, Reply, Table, TableId, Write, WriteAction};
 
 use super::answer::{begin_member, item_member};
 use super::batch;
-use super::batch_quotation::{self, Shown};
+use super::batch_quotation::{self, QuotedRequest};
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
@@ -35,7 +35,7 @@ enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
     /// A request with both kinds or with none, and the required members that it lacks.
-    Unclear(Missing),
+    Invalid(Missing),
 }
 
 /// Whether a put or a delete is present without its required member.
@@ -85,7 +85,7 @@ pub(super) async fn batch_write_item(
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
     }
 
-    let Admission { commands, tables, mut left } = admit(store, plan(store, writes)?)?;
+    let Admission { commands, tables, throttled: mut left } = admit(store, plan(store, writes)?)?;
     let mut partitions: Vec<KeyValue> = Vec::with_capacity(commands.len());
     partitions.extend(commands.iter().filter_map(partition_key));
     let mut written_keys = partitions.iter();
@@ -138,7 +138,7 @@ struct Admission<'j> {
     commands: Vec<Command>,
     tables: Vec<AdmittedWrites<'j>>,
     /// The numbers of the commands that exceed the throughput.
-    left: BTreeSet<usize>,
+    throttled: BTreeSet<usize>,
 }
 
 /// Removes the commands that exceed the throughput of their table. The batch is refused if no command is
@@ -147,7 +147,7 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
         tables: Vec::with_capacity(plan.tables.len()),
-        left: BTreeSet::new(),
+        throttled: BTreeSet::new(),
     };
     let mut refusal = None;
     let mut commands = (1..).zip(plan.commands);
@@ -162,7 +162,7 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
                 }
                 Err(error) => {
                     refusal = Some(error);
-                    admission.left.insert(number);
+                    admission.throttled.insert(number);
                 }
             }
         }
@@ -245,7 +245,7 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     Ok(match (put, delete) {
         (Some(Some(item)), None) => Request::Put(item),
         (None, Some(Some(key))) => Request::Delete(key),
-        (put, delete) => Request::Unclear(Missing {
+        (put, delete) => Request::Invalid(Missing {
             key: matches!(delete, Some(None)),
             item: matches!(put, Some(None)),
         }),
@@ -258,7 +258,7 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     batch::constrain_names(constraints, names, || shown(writes));
     for TableWrites { name, requests } in writes {
         for (number, request) in (1..).zip(requests) {
-            let Request::Unclear(missing) = request else { continue };
+            let Request::Invalid(missing) = request else { continue };
             let at = format_args!("requestItems.{name}.member.{number}.member");
             constraints.required(format_args!("{at}.deleteRequest.key"), !missing.key);
             constraints.required(format_args!("{at}.putRequest.item"), !missing.item);
@@ -277,9 +277,11 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
 /// Returns the map as the service quotes it.
 fn shown(writes: &[TableWrites<'_>]) -> String {
     let request = |request: &Request| match request {
-        Request::Put(item) => Shown::Put(item.as_ref().ok().and_then(|item| item.decode().ok())),
-        Request::Delete(key) => Shown::Delete(key.as_ref().ok().cloned()),
-        Request::Unclear(_) => Shown::Unclear,
+        Request::Put(item) => {
+            QuotedRequest::Put(item.as_ref().ok().and_then(|item| item.decode().ok()))
+        }
+        Request::Delete(key) => QuotedRequest::Delete(key.as_ref().ok().cloned()),
+        Request::Invalid(_) => QuotedRequest::Invalid,
     };
     batch_quotation::writes_of(
         writes.iter().map(|write| (write.name, write.requests.iter().map(request))),
@@ -323,7 +325,7 @@ fn check_values(request: &Request) -> Result<(), ApiError> {
         Request::Put(Ok(item)) => check_size(item.size().map_err(damaged)?),
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
         Request::Delete(Ok(_)) => Ok(()),
-        Request::Unclear(_) => Err(ApiError::validation(
+        Request::Invalid(_) => Err(ApiError::validation(
             "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes",
         )),
     }
@@ -345,6 +347,6 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
-        Request::Unclear(_) => Err(ApiError::defect("an unclear request passed its check")),
+        Request::Invalid(_) => Err(ApiError::defect("an unclear request passed its check")),
     }
 }

@@ -69,18 +69,18 @@ async fn answer_write(
     planned: StatementWrite,
     capacity_detail: CapacityDetail,
 ) -> Result<String, ApiError> {
-    let StatementWrite { write, asked } = planned;
-    let written = submit_write(store, &asked.table, write).await;
-    let written = written.map_err(|error| error.for_insert(asked.is_insert))?;
+    let StatementWrite { write, context } = planned;
+    let written = submit_write(store, &context.table, write).await;
+    let written = written.map_err(|error| error.for_insert(context.is_insert))?;
     let mut out = String::from("{");
     begin_member(&mut out, "Items");
     out.push('[');
-    if let Some(item) = asked.returned(&written) {
+    if let Some(item) = context.returned(&written) {
         json::write_item(&mut out, &item);
     }
     out.push(']');
-    let consumption = Consumption::of_write(&asked.table, &written, capacity_detail);
-    capacity_detail.write_member(&mut out, &asked.name, consumption);
+    let consumption = Consumption::of_write(&context.table, &written, capacity_detail);
+    capacity_detail.write_member(&mut out, &context.name, consumption);
     out.push('}');
     Ok(out)
 }

@@ -68,7 +68,7 @@ impl Substitutions {
         self,
         refusal: impl FnOnce(ExpressionError) -> ApiError,
     ) -> Result<Placeholders, ApiError> {
-        let values = self.values.transpose().map_err(|wrong| self.words.tell(&wrong))?;
+        let values = self.values.transpose().map_err(|wrong| self.words.error(&wrong))?;
         Placeholders::new(self.names, values).map_err(refusal)
     }
 }

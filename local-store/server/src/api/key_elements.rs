@@ -94,9 +94,9 @@ fn constrain_elements(
 }
 
 /// A key schema in the form of the service's messages.
-struct Shown<'s>(&'s [Element<'s>]);
+struct QuotedSchema<'s>(&'s [Element<'s>]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for QuotedSchema<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (position, Element { name, kind }) in self.0.iter().enumerate() {
@@ -116,7 +116,7 @@ pub(crate) fn constrain_key_schema(
     is_global_index: bool,
 ) {
     if let Some(elements) = key_schema {
-        let shown = Shown(elements);
+        let shown = QuotedSchema(elements);
         constraints.length_at_least(at, &shown, elements.len(), 1);
         let max = if is_global_index { GLOBAL_KEY_ELEMENTS_MAX } else { KEY_SCHEMA_ELEMENTS_MAX };
         constraints.length_at_most(at, &shown, elements.len(), max);

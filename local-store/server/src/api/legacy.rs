@@ -273,7 +273,7 @@ fn read_condition<'j>(
 impl ConditionParameters<'_> {
     fn check(self, is_expected: bool, words: Wording) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
-        attribute_names::check(attribute).map_err(|wrong| words.tell(&wrong))?;
+        attribute_names::check(attribute).map_err(|wrong| words.error(&wrong))?;
         let together = |one: &str, two: &str| {
             Err(ApiError::invalid_parameter(format!(
                 "{one} and {two} cannot be used together for Attribute: {attribute}"
@@ -298,7 +298,7 @@ impl ConditionParameters<'_> {
         }
         let values = self.values.into_iter().flatten().chain(self.value);
         let values: Vec<AttributeValue> =
-            values.collect::<Result<_, _>>().map_err(|wrong| words.tell(&wrong))?;
+            values.collect::<Result<_, _>>().map_err(|wrong| words.error(&wrong))?;
         if !(min..=max).contains(&values.len()) {
             return Err(ApiError::invalid_parameter(format!(
                 "Invalid number of argument(s) for the {name} ComparisonOperator"

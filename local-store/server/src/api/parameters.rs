@@ -407,7 +407,7 @@ mod tests {
             ),
         ] {
             let wrong = parameters.placeholder_values("x", words).unwrap().unwrap().unwrap_err();
-            let error = words.tell(&wrong);
+            let error = words.error(&wrong);
             let told = error.message();
             assert!(told.starts_with(start) && told.ends_with(end), "{told}");
         }

@@ -172,11 +172,11 @@ impl From<PlanError> for ApiError {
 /// The planned write of a statement.
 pub(crate) struct StatementWrite {
     pub(crate) write: Write,
-    pub(crate) asked: Asked,
+    pub(crate) context: WriteContext,
 }
 
 /// The data about a write statement that is needed for its response.
-pub(crate) struct Asked {
+pub(crate) struct WriteContext {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement spells it.
     pub(crate) name: String,
@@ -207,8 +207,9 @@ impl StatementWrite {
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
                 write.return_new = returning.is_some_and(|returning| returning.new);
-                let asked = Asked { table, name, is_insert: false, returning, update: changed };
-                Ok(Self { write, asked })
+                let context =
+                    WriteContext { table, name, is_insert: false, returning, update: changed };
+                Ok(Self { write, context })
             }
             Statement::Delete { table: name, condition, returning } => {
                 if let Some(wrong) = returning.filter(|returning| !returning.all || returning.new) {
@@ -224,8 +225,9 @@ impl StatementWrite {
                 let mut write =
                     write_of(&table, key, WriteAction::Delete, condition, return_on_failure);
                 write.return_old = returning.is_some();
-                let asked = Asked { table, name, is_insert: false, returning, update: None };
-                Ok(Self { write, asked })
+                let context =
+                    WriteContext { table, name, is_insert: false, returning, update: None };
+                Ok(Self { write, context })
             }
             Statement::Exists(select) => {
                 let table =
@@ -238,8 +240,9 @@ impl StatementWrite {
                 let condition = select.condition.into_condition();
                 let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
                 let name = select.table;
-                let asked = Asked { table, name, is_insert: false, returning: None, update: None };
-                Ok(Self { write, asked })
+                let context =
+                    WriteContext { table, name, is_insert: false, returning: None, update: None };
+                Ok(Self { write, context })
             }
             Statement::Select(_) => Err(ApiError::defect("a read was planned as a write").into()),
         }
@@ -251,7 +254,7 @@ impl StatementWrite {
     }
 }
 
-impl Asked {
+impl WriteContext {
     /// Returns the item for `RETURNING`, if there is one.
     pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
         let returning = self.returning?;
@@ -286,8 +289,8 @@ fn insert(
     };
     let condition = Some(Condition::of_legacy(vec![absent], false));
     let write = write_of(&table, key, WriteAction::put(item), condition, return_on_failure);
-    let asked = Asked { table, name, is_insert: true, returning: None, update: None };
-    Ok(StatementWrite { write, asked })
+    let context = WriteContext { table, name, is_insert: true, returning: None, update: None };
+    Ok(StatementWrite { write, context })
 }
 
 fn write_of(

@@ -18,7 +18,7 @@ pub(crate) enum Wording {
 
 impl Wording {
     /// Returns the error for a wrong value.
-    pub(crate) fn tell(self, wrong: &WrongValue) -> ApiError {
+    pub(crate) fn error(self, wrong: &WrongValue) -> ApiError {
         match self {
             Self::Current => wrong.current(),
             Self::Older => wrong.older(),

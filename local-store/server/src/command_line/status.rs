@@ -54,13 +54,13 @@ enum Output {
 /// Requests the state of the store and shows it.
 pub(super) async fn run(flags: Flags) -> Result<(), String> {
     let client = Client::new(&flags.endpoint)?;
-    let mut status = client.ask(Method::GET, "/_weir/status", None).await?;
+    let mut status = client.send(Method::GET, "/_weir/status", None).await?;
     if flags.hot {
         let tables = client.tables().await?;
         let mut partitions = Vec::new();
         for table in tables {
             partitions
-                .push(client.ask(Method::GET, &format!("/_weir/partitions/{table}"), None).await?);
+                .push(client.send(Method::GET, &format!("/_weir/partitions/{table}"), None).await?);
         }
         if let Some(members) = status.as_object_mut() {
             members.insert("tables".to_owned(), partitions.into());
@@ -98,7 +98,7 @@ impl Client {
         let mut request = json!({});
         loop {
             let target = Some(("DynamoDB_20120810.ListTables", request.to_string()));
-            let page = self.ask(Method::POST, "/", target).await?;
+            let page = self.send(Method::POST, "/", target).await?;
             let found = page.get("TableNames").and_then(Value::as_array);
             names.extend(found.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
             match page.get("LastEvaluatedTableName") {
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: Method,
         path: &str,

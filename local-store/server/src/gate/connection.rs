@@ -81,13 +81,13 @@ impl<S: Service> Guarded<S> {
 }
 
 /// The reason why the server closes a connection.
-enum Leave {
+enum CloseReason {
     /// No request arrived within the idle timeout.
-    Silence,
+    IdleTimeout,
     /// The listener shuts down. The current request still ends.
-    Stopped,
+    Shutdown,
     /// Another connection needs the place.
-    Wanted,
+    Evicted,
 }
 
 /// Serves the requests of a connection to the address `own`. Ends when the client or the listener ends the
@@ -108,15 +108,15 @@ pub(crate) async fn serve<S: Service>(
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let silence = async {
         match guarded.head_timeout {
-            Some(timeout) => progress.silence(timeout).await,
+            Some(timeout) => progress.idle(timeout).await,
             None => std::future::pending().await,
         }
     };
     let leave = async {
         tokio::select! {
-            _ = stop => Leave::Stopped,
-            () = progress.wanted() => Leave::Wanted,
-            () = silence => Leave::Silence,
+            _ = stop => CloseReason::Shutdown,
+            () = progress.evicted() => CloseReason::Evicted,
+            () = silence => CloseReason::IdleTimeout,
         }
     };
     // `FuturesUnordered` polls the future only after one of its events, instead of for every request.
@@ -125,15 +125,15 @@ pub(crate) async fn serve<S: Service>(
         biased;
         ended = connection.as_mut() => ended,
         Some(leave) = leave.next() => match leave {
-            Leave::Silence => {
+            CloseReason::IdleTimeout => {
                 tracing::debug!("a connection on which no request came was closed");
                 return;
             }
-            Leave::Wanted if !progress.is_busy() => {
+            CloseReason::Evicted if !progress.is_busy() => {
                 tracing::debug!("an idle connection whose place was wanted was closed");
                 return;
             }
-            Leave::Wanted => {
+            CloseReason::Evicted => {
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::time::timeout(ARRIVE_TIMEOUT, connection.as_mut()).await;
                 match ended {
@@ -145,7 +145,7 @@ pub(crate) async fn serve<S: Service>(
                     }
                 }
             }
-            Leave::Stopped => {
+            CloseReason::Shutdown => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

@@ -23,7 +23,7 @@ use partition::{Command, ReadError, Reply, read_last_sequence};
 
 use super::admin_answer::{Answer, find_table, refusal, success};
 use super::{partitions, status};
-use crate::store::{Store, Swept};
+use crate::store::{Store, SweepResult};
 
 /// The prefix of all paths of the admin endpoint.
 pub(super) const PREFIX: &str = "/_weir/";
@@ -132,10 +132,10 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
 
 async fn sweep(store: &Store) -> Answer {
     match store.sweep_time_to_live().await {
-        Ok(Swept { expired, blocked }) if blocked.is_empty() => {
+        Ok(SweepResult { expired, blocked }) if blocked.is_empty() => {
             success(format!("{{\"expired\":{expired}}}"))
         }
-        Ok(Swept { expired, blocked }) => {
+        Ok(SweepResult { expired, blocked }) => {
             let tables: Vec<String> = blocked.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
                 "deleted items: {expired}; more are blocked, because too many index entries of {} wait for an unreachable arc",

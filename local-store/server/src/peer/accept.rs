@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
-use super::handshake::{self, Failure, Opened};
+use super::handshake::{self, Failure, OpenConnection};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
 use crate::gate::connections::Connections;
 use node::ring::REPLICAS;
@@ -41,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
 /// A connection after its handshake, and the identity of this process, which was sent to the peer.
-type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
+type AcceptedPeer = (OpenConnection, watch::Receiver<Option<PeerIdentity>>);
 
 /// Accepts connections of peers until it is dropped. Silent clients and undetected broken connections cannot
 /// exclude a peer.
@@ -50,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
     // These places are reserved, so no number of clients can take them.
     let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
-    let (greeted, mut opened) = mpsc::channel::<Greeted>(greetings_max);
+    let (greeted, mut opened) = mpsc::channel::<AcceptedPeer>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
     loop {
         tokio::select! {
@@ -94,7 +94,7 @@ impl Tasks {
     }
 }
 
-async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<Greeted>) {
+async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<AcceptedPeer>) {
     let identity = local.identity.subscribe();
     match handshake::accept(&local, stream).await {
         Ok(opened) => drop(greeted.send((opened, identity)).await),
@@ -107,7 +107,7 @@ async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<Greet
 }
 
 async fn attend(
-    opened: Opened,
+    opened: OpenConnection,
     mut identity: watch::Receiver<Option<PeerIdentity>>,
     handler: Arc<dyn Handler>,
 ) {
@@ -122,8 +122,8 @@ async fn attend(
 }
 
 /// Answers the messages of one connection until it ends.
-async fn converse(opened: Opened, handler: &Arc<dyn Handler>) -> io::Result<()> {
-    let Opened { slot, identity, reader, writer, seal } = opened;
+async fn converse(opened: OpenConnection, handler: &Arc<dyn Handler>) -> io::Result<()> {
+    let OpenConnection { slot, identity, reader, writer, seal } = opened;
     let (answers, waiting) = mpsc::channel(QUESTIONS_MAX);
     tokio::select! {
         ended = write(writer, seal, waiting) => ended,

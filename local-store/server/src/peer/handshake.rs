@@ -57,7 +57,7 @@ enum Welcome {
 }
 
 /// A connection after its handshake.
-pub(super) struct Opened {
+pub(super) struct OpenConnection {
     /// The slot of the other side.
     pub(super) slot: u64,
     /// The identity of the other side in its cluster.
@@ -88,7 +88,7 @@ pub(super) async fn connect(
     local: &Local,
     slot: u64,
     address: SocketAddr,
-) -> Result<Opened, Failure> {
+) -> Result<OpenConnection, Failure> {
     let connect = async {
         let stream = TcpStream::connect(address).await?;
         greet(local, slot, address, stream).await
@@ -102,7 +102,7 @@ async fn greet(
     slot: u64,
     address: SocketAddr,
     stream: TcpStream,
-) -> Result<Opened, Failure> {
+) -> Result<OpenConnection, Failure> {
     let (mut reader, mut writer) = split(stream)?;
     let hello = Hello {
         slot: local.slot,
@@ -146,16 +146,16 @@ async fn greet(
     seal.write(0, &[], &mut confirmation)?;
     writer.write_all(&confirmation).await?;
     reader.trust();
-    Ok(Opened { slot, identity, reader, writer, seal })
+    Ok(OpenConnection { slot, identity, reader, writer, seal })
 }
 
 /// Answers the handshake of an accepted connection.
-pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
+pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<OpenConnection, Failure> {
     let slow = |_| Failure::Io("the other side did not identify itself in time".to_owned());
     tokio::time::timeout(TIMEOUT, answer(local, stream)).await.map_err(slow)?
 }
 
-async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
+async fn answer(local: &Local, stream: TcpStream) -> Result<OpenConnection, Failure> {
     let address = stream.peer_addr()?;
     let (mut reader, mut writer) = split(stream)?;
     writer.write_all(&preamble()).await?;
@@ -184,7 +184,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
     }
     reader.read().await?;
     reader.trust();
-    Ok(Opened { slot: hello.slot, identity: hello.identity, reader, writer, seal })
+    Ok(OpenConnection { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }
 
 /// Returns the reason why the connecting side must be refused; `None` if it is accepted.

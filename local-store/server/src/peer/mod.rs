@@ -173,7 +173,7 @@ impl Peers {
         debug_assert!(timeout < SILENCE_OF_TRANSFERS, "no connection may be silent for so long");
         let is_patient = timeout >= SILENCE;
         let peer = if is_transfer || is_patient { transfers } else { usual };
-        peer.ask(question, timeout).await
+        peer.request(question, timeout).await
     }
 
     /// Returns the reasons why peers refuse this process, or this process refuses them. For example, they are

@@ -73,7 +73,7 @@ impl Store {
             long_reads: super::long_reads::LongReads::default(),
             token_key: TokenKey::new([0; 32]),
             ids: Ids::Seeded(Mutex::new(SplitMix64::new(seed))),
-            coordinated: Arc::default(),
+            coordinated_transactions: Arc::default(),
             membership: None,
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
@@ -113,6 +113,6 @@ impl Store {
     #[must_use]
     pub fn transactions_under_way(&self) -> usize {
         // The store itself has one handle.
-        Arc::strong_count(&self.shared.coordinated).saturating_sub(1)
+        Arc::strong_count(&self.shared.coordinated_transactions).saturating_sub(1)
     }
 }

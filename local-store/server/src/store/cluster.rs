@@ -117,7 +117,7 @@ async fn lead_arc(
             best.stand().await;
         }
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
-        tokio::spawn(heal(nodes, members));
+        tokio::spawn(repair_membership(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
         // The node that initializes the group stands for election first, so each arc starts with another node
         // to spread the leaders.
@@ -333,12 +333,12 @@ pub(super) async fn start_replicas(
 ) -> Result<Replicas, String> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
     let mut replicas = Replicas::new();
-    for (arc, home) in (0..arcs).map(ArcId).zip(files.homes) {
+    for (arc, state_location) in (0..arcs).map(ArcId).zip(files.state_locations) {
         let parts = Parts {
             id,
             arc,
             log: files.log.clone(),
-            home,
+            state_location,
             worker: Arc::clone(&files.worker),
             transport: Arc::clone(&transport),
             clock: Arc::clone(clock),
@@ -354,7 +354,7 @@ pub(super) async fn start_replicas(
 
 /// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes a
 /// voter in place of its previous identity. Resumes after a crash at any point.
-pub(super) async fn heal(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
+pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
         let Some(nodes) = upgraded else { return };

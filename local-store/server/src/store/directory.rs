@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use node::ring::ArcId;
 use node::worker::{ThreadWorker, Worker};
 use node::{
-    DirectoryHome, FailureHandler, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome,
+    DirectoryLocation, FailureHandler, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StateLocation,
     check_continuity,
 };
 use platform::descriptors::Descriptors;
@@ -145,7 +145,7 @@ pub(crate) struct NodeFiles {
     pub(crate) identity: Identity,
     pub(crate) log: NodeLog,
     /// The location of the state of each arc, in their order.
-    pub(crate) homes: Vec<Arc<dyn StorageHome>>,
+    pub(crate) state_locations: Vec<Arc<dyn StateLocation>>,
     /// The worker for blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
     /// The known damage of the log and the states.
@@ -156,7 +156,7 @@ impl NodeFiles {
     /// Returns whether the states of the node are empty.
     pub(crate) fn has_empty_states(&self) -> Result<bool, String> {
         let mut is_empty = true;
-        for home in &self.homes {
+        for home in &self.state_locations {
             let state = home.open().map_err(|error| error.to_string())?;
             let mut visit = |_: &[u8], _: &[u8]| {
                 is_empty = false;
@@ -285,9 +285,9 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     let damage = host.damage();
     let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&host.on_fatal));
     let log = NodeLog::open(log, start("log")?, on_failure)?;
-    let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
+    let mut state_locations: Vec<Arc<dyn StateLocation>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let home = DirectoryHome::new(
+        let home = DirectoryLocation::new(
             disk.path().join(arc.to_string()),
             host.cache(identity.arcs).clone(),
             damage.clone(),
@@ -296,9 +296,9 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
         drop(state);
-        homes.push(Arc::new(home));
+        state_locations.push(Arc::new(home));
     }
-    Ok(NodeFiles { identity, log, homes, worker: start("state")?, damage })
+    Ok(NodeFiles { identity, log, state_locations, worker: start("state")?, damage })
 }
 
 /// Returns whether all logs, states and views of a node's directory are closed.

@@ -46,7 +46,7 @@ pub use self::member::Member;
 use self::member::Membership;
 use self::node_set::{NodeSet, Pinned, node_set};
 use self::owner::Owner;
-pub use self::ticks::Swept;
+pub use self::ticks::SweepResult;
 use crate::peer::ClockState;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
@@ -163,7 +163,7 @@ struct Shared {
     token_key: TokenKey,
     ids: Ids,
     /// One clone for every transaction over several arcs that this process coordinates.
-    coordinated: Arc<()>,
+    coordinated_transactions: Arc<()>,
     /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
     region: String,
@@ -258,7 +258,7 @@ impl Store {
             long_reads: LongReads::default(),
             token_key,
             ids: Ids::Random,
-            coordinated: Arc::default(),
+            coordinated_transactions: Arc::default(),
             membership: Some(membership),
             region: config.region,
             account: config.account,
@@ -299,7 +299,7 @@ impl Store {
             long_reads: LongReads::default(),
             token_key: TokenKey::open(&config.directory)?,
             ids: Ids::Random,
-            coordinated: Arc::default(),
+            coordinated_transactions: Arc::default(),
             membership: None,
             region: config.region,
             account: config.account,
@@ -582,7 +582,7 @@ impl Store {
     /// An arc cannot be read.
     pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
         for arc in self.arcs() {
-            outbox_relay::settled(&self.replica(arc), self.arc_count()).await?;
+            outbox_relay::wait_until_delivered(&self.replica(arc), self.arc_count()).await?;
         }
         Ok(())
     }
@@ -591,7 +591,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Unavailable`].
-    pub async fn sweep_time_to_live(&self) -> Result<Swept, Unavailable> {
+    pub async fn sweep_time_to_live(&self) -> Result<SweepResult, Unavailable> {
         ticks::sweep(self, ticks::ENTRIES_PER_SWEEP).await
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use model::PrimaryKey;
 use partition::mutation::{self, Mutation};
 use partition::{
-    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_delivery_batch, under_way,
+    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_delivery_batch,
+    unacknowledged_changes,
 };
 use tokio::time::Instant;
 
@@ -95,12 +96,12 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (Some(replica), Some(store)) = (replica.upgrade(), store.upgrade()) else { return };
         let outcome = match replica.leads() {
             true => deliver(&store, &replica, to).await,
-            false => Ok(Progress::Arrived),
+            false => Ok(Progress::AllDelivered),
         };
-        if matches!(outcome, Ok(Progress::Arrived | Progress::Partly)) {
+        if matches!(outcome, Ok(Progress::AllDelivered | Progress::PartDelivered)) {
             last_progress = Instant::now();
         }
-        if matches!(outcome, Ok(Progress::Arrived)) {
+        if matches!(outcome, Ok(Progress::AllDelivered)) {
             continue;
         }
         let (from, to) = (replica.arc().0, to.0);
@@ -120,9 +121,9 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
 /// The result of one round.
 enum Progress {
     /// Everything is delivered.
-    Arrived,
+    AllDelivered,
     /// A part of the changes was accepted.
-    Partly,
+    PartDelivered,
     /// Nothing was accepted, because the receiving arc does not know the index yet.
     Nothing,
 }
@@ -132,7 +133,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     let read = |error: ReadError| Unavailable::NotDone(error.to_string());
     let Some(batch) = read_delivery_batch(&*replica.view(), replica.arc(), to).map_err(read)?
     else {
-        return Ok(Progress::Arrived);
+        return Ok(Progress::AllDelivered);
     };
     let (first, last) = (batch.first, batch.last());
     if mutation::is_active(Mutation::TrimUnreceived) {
@@ -152,13 +153,13 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
         return Ok(Progress::Nothing);
     }
     replica.submit(vec![Command::TrimOutbox { to, upto }]).await?;
-    Ok(if upto >= last { Progress::Arrived } else { Progress::Partly })
+    Ok(if upto >= last { Progress::AllDelivered } else { Progress::PartDelivered })
 }
 
 /// Waits until the changes that are now in an arc's outbox have been delivered.
-pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
+pub(super) async fn wait_until_delivered(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
     let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
-    let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
+    let numbers = unacknowledged_changes(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
         if replica.damage().is_stopped() {
             return Err(Unavailable::NotDone("the node has ended".to_owned()));

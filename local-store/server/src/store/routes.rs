@@ -18,7 +18,7 @@ use node::ring::ArcId;
 const TABLES_PER_ENTRY: usize = 50;
 
 /// Commands that are collected before they are sent, each with its position in the request.
-type Waiting = BTreeMap<ArcId, Vec<(usize, Command)>>;
+type CommandsByArc = BTreeMap<ArcId, Vec<(usize, Command)>>;
 
 /// Executes commands and returns one reply for each.
 pub(super) async fn submit(
@@ -35,7 +35,7 @@ pub(super) async fn submit(
 
 async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
-    let mut waiting = Waiting::new();
+    let mut waiting = CommandsByArc::new();
     for (place, command) in commands.into_iter().enumerate() {
         // The earlier commands may create the table, so they must be applied before the arc of this command
         // is determined.
@@ -87,7 +87,7 @@ pub(super) async fn for_items(
 }
 
 /// Sends the commands of each arc as one entry.
-async fn send(store: &Store, waiting: Waiting) -> Result<Vec<(usize, Reply)>, Unavailable> {
+async fn send(store: &Store, waiting: CommandsByArc) -> Result<Vec<(usize, Reply)>, Unavailable> {
     let sends = waiting.into_iter().map(|(arc, commands)| async move {
         let (places, commands): (Vec<usize>, Vec<Command>) = commands.into_iter().unzip();
         let replies = store.replica(arc).submit(commands).await?;
@@ -130,7 +130,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
-    let mut strange: Vec<(ArcId, TableId)> = Vec::new();
+    let mut partial_tables: Vec<(ArcId, TableId)> = Vec::new();
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
         let there = store.replica(arc).catalogue();
         for table in known.tables().filter(|table| table.placement.version > 0) {
@@ -142,16 +142,16 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
             }
         }
         let gone = there.tables().filter(|table| known.get(table.id).is_none());
-        strange.extend(gone.map(|table| (arc, table.id)));
+        partial_tables.extend(gone.map(|table| (arc, table.id)));
     }
-    if !strange.is_empty() {
+    if !partial_tables.is_empty() {
         // Every table of another arc was first created in the first arc. A table that the first arc no longer
         // has was therefore deleted. The check must use one up-to-date replica, because another replica may
         // lag behind.
         let first = store.replica(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();
-        for (arc, table) in strange {
+        for (arc, table) in partial_tables {
             if known.get(table).is_none() {
                 commands.entry(arc).or_default().push(Command::DropTable { table });
             }

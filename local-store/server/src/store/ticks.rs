@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use partition::{
-    Command, ReadError, Reply, Seat, TableId, View, adds_entries, find_deleted_table,
+    ArcPosition, Command, ReadError, Reply, TableId, View, adds_entries, find_deleted_table,
     find_due_rotations, find_due_splits, find_due_trims, find_expired, find_index_work,
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
@@ -131,11 +131,11 @@ async fn split_hot(store: &Store) -> Result<(), Unavailable> {
 /// Begins the splits that are due in an arc and continues those that have begun.
 async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = &store.replica(arc);
-    let seat = Seat { arc, arcs: store.arc_count() };
+    let position = ArcPosition { arc, arcs: store.arc_count() };
     let catalogue = replica.catalogue();
     let tables = || catalogue.tables().map(AsRef::as_ref);
     let bytes_max = store.traffic().limits().bytes;
-    let due = find(replica, |view| find_due_splits(view, seat, tables(), bytes_max))?;
+    let due = find(replica, |view| find_due_splits(view, position, tables(), bytes_max))?;
     for (table, partition, at) in due {
         // A split may be refused, for example because it has already begun. If it is still necessary, a later
         // tick finds it again.
@@ -150,8 +150,8 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 /// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many index
 /// entries of a table wait for delivery, the sweep waits. After a time-out it continues with the other
 /// tables.
-pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Unavailable> {
-    let mut swept = Swept::default();
+pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<SweepResult, Unavailable> {
+    let mut swept = SweepResult::default();
     for arc in store.arcs() {
         // The sweep waits for the full time-out only once.
         let patience =
@@ -165,7 +165,7 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Un
 
 /// The result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// The number of delete commands.
     pub expired: u64,
     /// The tables that still have expired items, because too many of their index entries wait for an arc.
@@ -177,8 +177,8 @@ async fn sweep_arc(
     replica: &Node,
     entries_max: usize,
     mut patience: Duration,
-) -> Result<Swept, Unavailable> {
-    let mut swept = Swept::default();
+) -> Result<SweepResult, Unavailable> {
+    let mut swept = SweepResult::default();
     for table in replica.catalogue().tables() {
         let mut behind: Option<Vec<u8>> = None;
         for _ in 0..entries_max {
@@ -195,7 +195,7 @@ async fn sweep_arc(
                 swept.expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
                 replica.submit(found.commands).await?;
             }
-            match found.behind {
+            match found.next_position {
                 Some(place) => behind = Some(place),
                 None => break,
             }

@@ -13,8 +13,8 @@ use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
     CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
-    TransactionId, Write, WriteAction, Written, arc_of_token, fingerprint, is_remembered,
-    read_item, read_prepared, read_transaction_steps, recall,
+    TransactionId, Write, WriteAction, Written, arc_of_token, find_result, fingerprint,
+    is_remembered, read_item, read_prepared, read_transaction_steps,
 };
 use tokio::task::JoinError;
 
@@ -73,7 +73,7 @@ async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, JoinError> {
-    let held = Arc::clone(&store.shared.coordinated);
+    let held = Arc::clone(&store.shared.coordinated_transactions);
     let outcome = tokio::spawn(async move {
         let outcome = work.await;
         drop(held);
@@ -116,7 +116,7 @@ impl Coordinator {
     }
 
     async fn attempt(&self) -> Result<Reply, Unavailable> {
-        if let Some(reply) = self.recall().await? {
+        if let Some(reply) = self.find_result().await? {
             return Ok(reply);
         }
         let token = self.transaction.token.as_deref();
@@ -136,7 +136,7 @@ impl Coordinator {
             Err(refusal) => {
                 self.give_up(id, began).await;
                 // The failed condition may be due to an earlier execution of the same transaction.
-                return self.recall().await?.map_or(refusal, Ok);
+                return self.find_result().await?.map_or(refusal, Ok);
             }
         };
         let sizes: Vec<(usize, usize)> =
@@ -150,13 +150,13 @@ impl Coordinator {
     }
 
     /// Returns the result of the transaction with this token, if it was executed before.
-    async fn recall(&self) -> Result<Option<Reply>, Unavailable> {
+    async fn find_result(&self) -> Result<Option<Reply>, Unavailable> {
         if self.transaction.token.is_none() {
             return Ok(None);
         }
         let home = self.store.replica(self.home);
         home.read_index().await?;
-        let known = recall(&*home.view(), self.store.now(), &self.transaction)
+        let known = find_result(&*home.view(), self.store.now(), &self.transaction)
             .map_err(|error| Unavailable::NotDone(error.to_string()))?;
         match known {
             Some(reply) => self.answer_again(reply).await.map(Some),
@@ -263,7 +263,7 @@ impl Coordinator {
             return match reply {
                 // A concurrent attempt at the same request may have been faster, and may have aborted this
                 // attempt.
-                Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
+                Reply::Decided { .. } => self.find_result().await?.ok_or_else(|| {
                     Unavailable::NotDone("the transaction took too long and was aborted".to_owned())
                 }),
                 made_before => self.answer_again(made_before).await,
@@ -300,13 +300,13 @@ async fn prepare(
     parts: &Parts,
     id: TransactionId,
     began: EpochMillis,
-    home: ArcId,
+    deciding_arc: ArcId,
     operation: impl Fn(usize) -> Option<Write>,
     return_items: bool,
 ) -> Votes {
     let prepares = parts.iter().map(|(arc, places)| {
         let operations = places.iter().filter_map(|place| operation(*place)).collect();
-        let prepare = Prepare { id, home, began, operations, return_items };
+        let prepare = Prepare { id, deciding_arc, began, operations, return_items };
         async move {
             let replica = store.replica(*arc);
             let sent = replica.submit(vec![Command::Prepare(Box::new(prepare))]);
@@ -337,7 +337,7 @@ async fn finish(
 }
 
 /// An item to read.
-pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
+pub(crate) type WantedItem<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 
 /// Reads items at one point in the order of all transactions. Returns a reason for each item if running
 /// transactions prevent the read.
@@ -346,7 +346,7 @@ pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 /// See [`Unavailable`].
 pub(crate) async fn read(
     store: &Store,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
     let mut parts = Parts::new();
     for (place, (table, key)) in wanted.iter().enumerate() {
@@ -375,7 +375,7 @@ pub(crate) async fn read(
 async fn read_without_locks(
     store: &Store,
     parts: &Parts,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
     let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
     // One arc alone is read as of one entry of its log, so one read is enough.
@@ -387,7 +387,7 @@ async fn read_without_locks(
 
 /// The result of one read of the items.
 #[derive(PartialEq)]
-pub(super) struct Look {
+pub(super) struct ItemReads {
     items: Vec<Option<Item>>,
     /// The number of steps of transactions over several arcs that each arc has executed.
     steps: Vec<u64>,
@@ -399,10 +399,10 @@ pub(super) struct Look {
 pub(super) async fn look(
     store: &Store,
     parts: &Parts,
-    wanted: &[Wanted<'_>],
-) -> Result<Option<Look>, Unavailable> {
+    wanted: &[WantedItem<'_>],
+) -> Result<Option<ItemReads>, Unavailable> {
     let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-    let mut found = Look { items: vec![None; wanted.len()], steps: Vec::new() };
+    let mut found = ItemReads { items: vec![None; wanted.len()], steps: Vec::new() };
     let strong = store.up_to_date_in(parts.keys().copied()).await?;
     for (arc, places) in parts {
         let view = strong.replica(*arc).view();
@@ -428,9 +428,9 @@ pub(super) async fn look(
 pub(super) async fn read_with_locks(
     store: &Store,
     parts: &Parts,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
-    let check = |(table, key): &Wanted<'_>| Write {
+    let check = |(table, key): &WantedItem<'_>| Write {
         table: table.id,
         key: PrimaryKey::clone(key),
         action: WriteAction::Check,

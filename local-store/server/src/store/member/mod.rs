@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::peer_service::{Invited, PeerService};
+use self::peer_service::{PeerService, PendingInvitation};
 use super::cluster::{self, Replicas};
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
 use crate::peer::{
@@ -134,7 +134,8 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     );
     let mut tasks = JoinSet::new();
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
-    let begin = Begin { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
+    let begin =
+        StartingMember { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
     let replicas = match files {
         Some(files) if has_data => begin.start_member(files).await?,
         files => begin.join(files, invited).await?,
@@ -187,7 +188,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
 }
 
 /// The state of a process whose node has not started yet.
-struct Begin<'a> {
+struct StartingMember<'a> {
     data: PathBuf,
     local: Arc<Local>,
     peers: Arc<Peers>,
@@ -198,9 +199,9 @@ struct Begin<'a> {
 }
 
 /// For each slot, the answer of the peer about its identity, or the reason why there is none.
-type Answers = BTreeMap<u64, Result<Who, String>>;
+type IdentityAnswers = BTreeMap<u64, Result<Who, String>>;
 
-impl Begin<'_> {
+impl StartingMember<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
         let identity = identity_of(&files.identity);
         let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
@@ -240,9 +241,9 @@ impl Begin<'_> {
     async fn join(
         &self,
         mut files: Option<NodeFiles>,
-        mut invited: mpsc::Receiver<Invited>,
+        mut invited: mpsc::Receiver<PendingInvitation>,
     ) -> Result<Replicas, String> {
-        let mut progress = Progress::new();
+        let mut progress = WaitReport::new();
         let mut refused_since = None;
         loop {
             let aside = directory::list_damaged(&self.data, self.local.slot);
@@ -258,7 +259,7 @@ impl Begin<'_> {
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
             }
-            let answers = self.ask_all().await;
+            let answers = self.identify_all().await;
             if let Some(reason) = self.peers.refusals().first() {
                 let since = *refused_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > REFUSAL_WAIT {
@@ -286,10 +287,10 @@ impl Begin<'_> {
                         tracing::info!("this node is rebuilt from its peers");
                         return self.start_node(self.adopt_identity(&invitation, None)?).await;
                     }
-                    Err(reason) => progress.say(&format!("no leader admits this node: {reason}")),
+                    Err(reason) => progress.log(&format!("no leader admits this node: {reason}")),
                 }
             } else if !aside.is_empty() {
-                progress.say(&set_aside_before(&aside));
+                progress.log(&set_aside_before(&aside));
             } else if is_first && all_are_there {
                 let opened = match files.take() {
                     Some(files) => files,
@@ -302,7 +303,7 @@ impl Begin<'_> {
                 }
                 files = Some(opened);
             } else {
-                progress.say(&waiting_for(&answers, is_first));
+                progress.log(&waiting_for(&answers, is_first));
             }
             tokio::time::sleep(ROUND).await;
         }
@@ -313,7 +314,7 @@ impl Begin<'_> {
     /// entry after the members. In this case no leader wrote anything, so it does not matter if this node has
     /// lost a vote. The node must start with its identity, because without it the others may have no majority
     /// to elect a leader that could assign a new identity.
-    async fn has_died_early(&self, answers: &Answers, own: &Identity) -> bool {
+    async fn has_died_early(&self, answers: &IdentityAnswers, own: &Identity) -> bool {
         if incarnation_of(own.node) > 0 {
             return false;
         }
@@ -339,7 +340,7 @@ impl Begin<'_> {
         u32::try_from(replicas.len()) == Ok(arcs) && !replicas.iter().any(knows_more)
     }
 
-    async fn ask_all(&self) -> Answers {
+    async fn identify_all(&self) -> IdentityAnswers {
         let ask = async |slot| {
             let who = match self.peers.ask(slot, &Question::Who, QUESTION).await {
                 Ok(Answer::Who(who)) => Ok(who),
@@ -362,9 +363,9 @@ impl Begin<'_> {
     /// Invites the peers that are not yet nodes of the new cluster. Returns true if all have joined.
     async fn invite(
         &self,
-        answers: &Answers,
+        answers: &IdentityAnswers,
         own: &Identity,
-        progress: &mut Progress,
+        progress: &mut WaitReport,
     ) -> Result<bool, String> {
         let token_key = TokenKey::open(&self.data)?.as_bytes().to_vec();
         let mut all = true;
@@ -388,7 +389,7 @@ impl Begin<'_> {
             // When the peer adopts its identity, the connection ends, and the answer may be lost. The next
             // round finds out whether the peer has joined.
             if let Ok(Answer::Refused(reason)) = asked {
-                progress.say(&format!("node {slot} does not join: {reason}"));
+                progress.log(&format!("node {slot} does not join: {reason}"));
             }
         }
         Ok(all)
@@ -432,7 +433,7 @@ impl Begin<'_> {
     /// Waits until each arc has a leader, up to [`LEADER_WAIT`].
     async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), String> {
         let Some(id) = replicas.first().map(Node::id) else { return Ok(()) };
-        let mut progress = Progress::new();
+        let mut progress = WaitReport::new();
         let begun = Instant::now();
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
@@ -449,7 +450,7 @@ impl Begin<'_> {
                     return Err(reason.clone());
                 }
             }
-            let answers = self.ask_all().await;
+            let answers = self.identify_all().await;
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
                     "this directory is of incarnation {} of node {}, which incarnation {} has \
@@ -466,7 +467,7 @@ impl Begin<'_> {
                 );
                 break;
             }
-            progress.say(&waiting_for(&answers, true));
+            progress.log(&waiting_for(&answers, true));
         }
         Ok(())
     }
@@ -503,7 +504,7 @@ fn new_cluster() -> Result<String, String> {
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
-fn waiting_for(answers: &Answers, all_needed: bool) -> String {
+fn waiting_for(answers: &IdentityAnswers, all_needed: bool) -> String {
     let missing: Vec<String> =
         answers.values().filter_map(|who| who.as_ref().err().map(ToString::to_string)).collect();
     match (missing.is_empty(), all_needed) {
@@ -514,14 +515,14 @@ fn waiting_for(answers: &Answers, all_needed: bool) -> String {
 }
 
 /// The log lines about the wait, at most one per interval. Contains the time of the last line.
-struct Progress(Instant);
+struct WaitReport(Instant);
 
-impl Progress {
+impl WaitReport {
     fn new() -> Self {
         Self(Instant::now())
     }
 
-    fn say(&mut self, what: &str) {
+    fn log(&mut self, what: &str) {
         if self.0.elapsed() >= PROGRESS {
             tracing::info!("{what}");
             self.0 = Instant::now();

@@ -17,7 +17,7 @@ use node::transport::{BoxFuture, Request, Response};
 use node::{Node, NodeId, WeakNode};
 
 /// An invitation, and the sender for its answer.
-pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
+pub(super) type PendingInvitation = (Invitation, oneshot::Sender<Answer>);
 
 /// The service that answers messages of peers.
 pub(super) struct PeerService {
@@ -29,9 +29,9 @@ pub(super) struct PeerService {
     had_data: bool,
     /// The replicas of the node, in the order of their arcs.
     replicas: OnceLock<Vec<WeakNode>>,
-    invitations: mpsc::Sender<Invited>,
+    invitations: mpsc::Sender<PendingInvitation>,
     /// The lock for membership changes, which must not overlap.
-    changing: Mutex<()>,
+    membership_lock: Mutex<()>,
 }
 
 impl PeerService {
@@ -41,7 +41,7 @@ impl PeerService {
         clock: Arc<Clock>,
         peers: Weak<Peers>,
         had_data: bool,
-    ) -> (Arc<Self>, mpsc::Receiver<Invited>) {
+    ) -> (Arc<Self>, mpsc::Receiver<PendingInvitation>) {
         let (invitations, invited) = mpsc::channel(1);
         let peer_service = Self {
             local,
@@ -51,7 +51,7 @@ impl PeerService {
             had_data,
             replicas: OnceLock::new(),
             invitations,
-            changing: Mutex::default(),
+            membership_lock: Mutex::default(),
         };
         (Arc::new(peer_service), invited)
     }
@@ -82,7 +82,7 @@ impl PeerService {
     }
 
     /// Asks the peer in a slot for its identity.
-    pub(super) async fn ask_who(&self, slot: u64) -> Option<Who> {
+    pub(super) async fn identify(&self, slot: u64) -> Option<Who> {
         let peers = self.peers.upgrade()?;
         match peers.ask(slot, &Question::Who, QUESTION).await {
             Ok(Answer::Who(who)) => Some(who),
@@ -98,7 +98,7 @@ impl PeerService {
 
     /// Waits until no other membership change is in progress, and locks further ones.
     pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.changing.lock().await
+        self.membership_lock.lock().await
     }
 
     async fn join(&self, invitation: Invitation) -> Answer {
@@ -124,7 +124,7 @@ impl PeerService {
             return Answer::Refused(format!("node {} is not the leader", self.local.slot));
         }
         // The process at the slot's address must confirm, because the sender may be another one.
-        match self.ask_who(slot).await {
+        match self.identify(slot).await {
             Some(who) if !who.has_data => {}
             Some(_) => {
                 return Answer::Refused(format!(

@@ -123,7 +123,7 @@ impl Rebuild {
         loop {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
-                Ok(replicas) => return self.seat(&store, &replicas),
+                Ok(replicas) => return self.repair_groups(&store, &replicas),
                 Err(reason) => tracing::error!(reason, "node {slot} cannot be created again yet"),
             }
             drop(store);
@@ -137,7 +137,7 @@ impl Rebuild {
     }
 
     /// Adds a new node to the store. When it has its data, it is also added to each group.
-    fn seat(&self, store: &Store, replicas: &Replicas) {
+    fn repair_groups(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());
         nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
@@ -145,7 +145,7 @@ impl Rebuild {
             nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
         for (place, _) in store.arcs().enumerate() {
             let of_arc = nodes.iter().filter_map(|node| node.get(place)).map(Node::downgrade);
-            tokio::spawn(cluster::heal(of_arc.collect(), members.clone()));
+            tokio::spawn(cluster::repair_membership(of_arc.collect(), members.clone()));
         }
         store.start_work_of(replicas, &self.data);
         store.shared.nodes.send_replace(Arc::new(nodes));
