@@ -287,7 +287,7 @@ fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
 
 #[cfg(feature = "mutations")]
 fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
-    let progress = |finding: &crate::mutations::Finding| {
+    let progress = |finding: &crate::mutations::MutationResult| {
         // A failure to show progress must not stop the work.
         let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
     };
@@ -299,7 +299,7 @@ fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::
             writeln!(output, "{}", finding.to_row())?;
         }
     } else {
-        let rows: Vec<_> = findings.iter().map(crate::mutations::Finding::to_json).collect();
+        let rows: Vec<_> = findings.iter().map(crate::mutations::MutationResult::to_json).collect();
         writeln!(output, "{:#}", serde_json::Value::Array(rows))?;
     }
     Ok(code(findings.iter().all(|finding| finding.found.is_some())))

@@ -88,7 +88,7 @@ pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
     for (slot, votes) in &records.votes {
         say("totals", totals::check_votes(slot, votes, end.table.get(slot)));
     }
-    say("expiry", expiry::check_gone(&records.gone, end.skew_seconds));
+    say("expiry", expiry::check_gone(&records.missing_expiring, end.skew_seconds));
     say("expiry", expiry::check_left(&end.table, end.expired_before));
     let facts = Facts {
         writes: &records.writes,

@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use storage::disk::SplitMix64;
 
 use super::cluster::{Cluster, LOOK};
-use super::proxy::Way;
+use super::proxy::LinkState;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
 
@@ -138,11 +138,11 @@ pub async fn inflict(
             recovery
         }
         Fault::CutOff => {
-            let way = if random.up_to(1) == 0 { Way::Broken } else { Way::Silent };
+            let way = if random.up_to(1) == 0 { LinkState::Broken } else { LinkState::Silent };
             cluster.cut_off(victim, way);
             let recovery = wait(cluster, Some(victim), random).await;
             tokio::time::sleep(lasts).await;
-            cluster.cut_off(victim, Way::Open);
+            cluster.cut_off(victim, LinkState::Open);
             cluster.wait_until_whole().await?;
             recovery
         }

@@ -221,7 +221,7 @@ async fn run_round(
     let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
-    let mut crowd = Crowd::new(&cluster.addresses, random.next_u64());
+    let mut crowd = ClientTasks::new(&cluster.addresses, random.next_u64());
     bank::open(&mut crowd.client("opening")).await;
     crowd.send();
     let mut summary = Summary::default();
@@ -254,7 +254,7 @@ async fn run_round(
 }
 
 /// The clients and their shared state.
-struct Crowd {
+struct ClientTasks {
     addresses: Addresses,
     seed: u64,
     history: Arc<History>,
@@ -262,7 +262,7 @@ struct Crowd {
     tasks: JoinSet<()>,
 }
 
-impl Crowd {
+impl ClientTasks {
     fn new(addresses: &Addresses, seed: u64) -> Self {
         Self {
             addresses: Arc::clone(addresses),

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use locks::Mutex;
-use node::MemoryHome;
+use node::MemoryLocation;
 use node::ring::ArcId;
 use storage::MemoryStorage;
 use storage::disk::{Disk as _, SimulatedDisk, SplitMix64};
@@ -29,14 +29,14 @@ pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 struct Medium {
     disk: SimulatedDisk,
     /// The location of the state of each arc.
-    homes: Vec<MemoryHome>,
+    locations: Vec<MemoryLocation>,
 }
 
 impl Medium {
     fn new(arcs: u32) -> Self {
         Self {
             disk: SimulatedDisk::default(),
-            homes: (0..arcs).map(|_| MemoryHome::default()).collect(),
+            locations: (0..arcs).map(|_| MemoryLocation::default()).collect(),
         }
     }
 }
@@ -97,9 +97,9 @@ impl Machinery {
     /// Returns the location of an arc's state. The state loses batches that were not persisted when its
     /// process ends.
     #[must_use]
-    pub fn home(&self, arc: ArcId) -> MemoryHome {
+    pub fn home(&self, arc: ArcId) -> MemoryLocation {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
-        self.medium().homes.get(place).cloned().unwrap_or_default()
+        self.medium().locations.get(place).cloned().unwrap_or_default()
     }
 
     /// Returns the state of an arc.
@@ -120,7 +120,7 @@ impl Machinery {
 
     /// Damages some bytes of a log segment. Returns false if there was none to damage. The newest segment is
     /// left out, because damage at its end could be mistaken for a torn write.
-    pub fn rot(&self) -> bool {
+    pub fn damage_log(&self) -> bool {
         let disk = self.disk();
         let mut segments = disk.list().unwrap_or_default();
         segments.retain(|name| name.starts_with(SEGMENT_NAMES));
@@ -147,10 +147,10 @@ impl Machinery {
     }
 
     /// Damages a block of an arc's state. Returns whether there was a block.
-    pub fn rot_state(&self, place: usize) -> bool {
+    pub fn damage_state(&self, place: usize) -> bool {
         let arcs: Vec<ArcId> = self.arcs().collect();
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
-        let is_rotten = self.storage(*arc).rot(self.dice.roll(SplitMix64::next_u64));
+        let is_rotten = self.storage(*arc).damage_keys(self.dice.roll(SplitMix64::next_u64));
         if is_rotten {
             self.environment.note(&format!("node {}: a block of {arc} rots", self.node));
         }
@@ -158,8 +158,8 @@ impl Machinery {
     }
 
     /// Returns whether a block of some state is damaged.
-    pub fn is_state_rotten(&self) -> bool {
-        self.arcs().any(|arc| self.storage(arc).is_rotten())
+    pub fn is_state_damaged(&self) -> bool {
+        self.arcs().any(|arc| self.storage(arc).is_damaged())
     }
 
     /// Returns the duration of the next sync.

@@ -105,12 +105,12 @@ pub enum Fault {
         node: usize,
     },
     /// Some old data on a node's disk is damaged while the node is down.
-    Rot {
+    DiskDamage {
         /// The node.
         node: usize,
     },
     /// A block of a state of a running node becomes unreadable.
-    RotState {
+    StateDamage {
         /// The node.
         node: usize,
         /// The arc, modulo the number of arcs.
@@ -153,8 +153,8 @@ impl Fault {
             Self::Duplication { .. } => "duplication",
             Self::Skew { .. } => "clock skew",
             Self::Wipe { .. } => "wiped disk",
-            Self::Rot { .. } => "damaged disk",
-            Self::RotState { .. } => "damaged block",
+            Self::DiskDamage { .. } => "damaged disk",
+            Self::StateDamage { .. } => "damaged block",
             Self::Split { .. } => "partition split",
             Self::MakeIndex => "index made in use",
             Self::Advance { .. } => "clock advance",
@@ -164,7 +164,7 @@ impl Fault {
 
 /// A fault and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedFault {
     /// The time when the fault begins, in milliseconds since the start of the run.
     pub at_ms: u64,
     /// The duration of the fault in milliseconds. A node that died is down for this time.
@@ -173,7 +173,7 @@ pub struct Planned {
     pub fault: Fault,
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:>6} ms  {:?} for {} ms", self.at_ms, self.fault, self.for_ms)
     }
@@ -199,7 +199,7 @@ pub struct Plan {
     /// A deliberate fault in the store's own code. It needs the feature `mutations`.
     pub mutation: Option<Mutation>,
     /// The faults, in the order of their times.
-    pub faults: Vec<Planned>,
+    pub faults: Vec<PlannedFault>,
 }
 
 /// The number of clients of each kind.
@@ -249,7 +249,7 @@ impl Plan {
         let end = (seconds * 1_000).max(QUIET_MS + 1);
         let count = (end - QUIET_MS) / FAULT_EVERY_MS + 1;
         let mut advance_left = ADVANCE_MINUTES_MAX;
-        let mut faults: Vec<Planned> = (0..count)
+        let mut faults: Vec<PlannedFault> = (0..count)
             .map(|_| {
                 let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
                 let (mut fault, for_ms) = draw(&mut random, nodes);
@@ -257,11 +257,15 @@ impl Plan {
                     *minutes = (*minutes).min(advance_left);
                     advance_left -= *minutes;
                 }
-                Planned { at_ms, for_ms, fault }
+                PlannedFault { at_ms, for_ms, fault }
             })
             .collect();
-        faults.push(Planned { at_ms: draw_index(seed, end), for_ms: 0, fault: Fault::MakeIndex });
-        faults.extend(draw_rot(seed, nodes, end));
+        faults.push(PlannedFault {
+            at_ms: draw_index(seed, end),
+            for_ms: 0,
+            fault: Fault::MakeIndex,
+        });
+        faults.extend(draw_state_damage(seed, nodes, end));
         let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
             faults.iter_mut().for_each(adapt_to_arcs);
@@ -289,17 +293,17 @@ fn draw_index(seed: u64, end: u64) -> u64 {
 
 /// Chooses the node on which a block of a state is damaged, and the time: in half of the seeds with several
 /// nodes. It uses its own random numbers, too.
-fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
+fn draw_state_damage(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
     let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
     let (node, place) = (1 + random.up_to(nodes - 1), random.up_to(15));
-    is_meant.then_some(Planned { at_ms, for_ms: 0, fault: Fault::RotState { node, place } })
+    is_meant.then_some(PlannedFault { at_ms, for_ms: 0, fault: Fault::StateDamage { node, place } })
 }
 
 /// Adapts faults to several arcs. Most kills of a node become kills of a coordinator. Most partitions become
 /// partitions of a node with undelivered index entries, which last until the others have elected a leader.
-fn adapt_to_arcs(planned: &mut Planned) {
+fn adapt_to_arcs(planned: &mut PlannedFault) {
     let at_ms = planned.at_ms;
     match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
@@ -349,7 +353,7 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
         // A single node cannot recover lost data.
         _ if nodes == 1 => (Fault::Kill { node }, down_ms),
         100..106 => (Fault::Wipe { node }, down_ms),
-        _ => (Fault::Rot { node }, down_ms),
+        _ => (Fault::DiskDamage { node }, down_ms),
     }
 }
 

@@ -18,7 +18,7 @@ use node::status::{Role, Status};
 use node::transport::{CallError, Envelope, Request, Response, Transport};
 use node::worker::{Job, Worker};
 use node::{
-    Ballot, FailureHandler, Node, NodeLog, Parts, Settings, StagedStorage, StorageHome, WeakNode,
+    Ballot, FailureHandler, Node, NodeLog, Parts, Settings, StagedStorage, StateLocation, WeakNode,
     slot_of,
 };
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
@@ -157,21 +157,21 @@ impl Storage for GuardedStorage {
 }
 
 /// The location of a state. It rejects changes by a dead process.
-struct GuardedHome {
+struct GuardedLocation {
     arc: ArcId,
     machinery: Arc<Machinery>,
     alive: Alive,
     damage: Damage,
 }
 
-impl GuardedHome {
+impl GuardedLocation {
     fn guard(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
         let (alive, damage) = (Arc::clone(&self.alive), self.damage.clone());
         Arc::new(GuardedStorage { storage, alive, damage })
     }
 }
 
-impl StorageHome for GuardedHome {
+impl StateLocation for GuardedLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         Ok(self.guard(self.machinery.home(self.arc).open()?))
     }
@@ -317,7 +317,7 @@ impl ReplicatedNode {
                 id,
                 arc,
                 log: log.clone(),
-                home: Arc::new(GuardedHome {
+                state_location: Arc::new(GuardedLocation {
                     arc,
                     machinery: Arc::clone(machinery),
                     alive: Arc::clone(&alive),
