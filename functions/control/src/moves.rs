@@ -110,9 +110,11 @@ impl Move {
             Self::Resume(kind) => phases_of(*kind, Verb::Resume),
             Self::Verified(_) => vec![Phase::Tailing, Phase::Ready],
             Self::VerifiedBack(_) => vec![Phase::CutOver],
-            Self::Claim { switch, is_first: true, .. } => vec![switch.before(), switch.held()],
-            Self::Claim { switch, is_first: false, .. } => vec![switch.held()],
-            Self::RollBack(switch) | Self::Commit { switch, .. } => vec![switch.held()],
+            Self::Claim { switch, is_first: true, .. } => {
+                vec![switch.before(), switch.claimed_phase()]
+            }
+            Self::Claim { switch, is_first: false, .. } => vec![switch.claimed_phase()],
+            Self::RollBack(switch) | Self::Commit { switch, .. } => vec![switch.claimed_phase()],
             Self::Finish { switch, .. } => vec![switch.committed()],
             Self::RevertedInPlace { .. } => vec![Phase::Reverting],
             Self::Close => vec![Phase::CutOver, Phase::Completing],
@@ -132,7 +134,7 @@ impl Move {
             Self::Tail { .. } => Phase::Tailing,
             Self::Verified(verified) if verified.differences == 0 => Phase::Ready,
             Self::Verified(_) => Phase::Tailing,
-            Self::Claim { switch, .. } => switch.held(),
+            Self::Claim { switch, .. } => switch.claimed_phase(),
             Self::RollBack(switch) => switch.before(),
             Self::Commit { switch, .. } => switch.committed(),
             Self::Finish { switch, .. } => switch.after(),
@@ -173,14 +175,14 @@ impl Move {
             }
             Self::Finish { switch, .. } => {
                 (state.holder, state.held_at) = (None, None);
-                state.unswept |= switch.direction() == Direction::Reverse;
+                state.needs_cleaning |= switch.direction() == Direction::Reverse;
             }
             Self::RevertedInPlace { .. } => state.holder = None,
             Self::CloseInPlace(Some(verified)) => note(state, *verified),
             Self::Close | Self::CloseInPlace(None) | Self::Complete => {}
             Self::Abort { touches, .. } => {
                 (state.holder, state.stopped) = (None, true);
-                state.unswept |= *touches;
+                state.needs_cleaning |= *touches;
             }
         }
     }

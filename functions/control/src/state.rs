@@ -66,8 +66,8 @@ pub struct State {
     #[serde(default, skip_serializing_if = "is_default")]
     pub switched_at: Option<u64>,
     /// Whether tombstones or marks must still be removed.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub unswept: bool,
+    #[serde(rename = "unswept", default, skip_serializing_if = "is_default")]
+    pub needs_cleaning: bool,
     /// The last comparison, until its result is recorded.
     #[serde(default, skip_serializing_if = "is_default")]
     pub comparing: Option<Comparing>,
@@ -137,7 +137,7 @@ impl State {
 
     /// Returns the time up to which all writes to the targets are known to be applied to the sources.
     #[must_use]
-    pub fn back_known_at(&self) -> i64 {
+    pub fn reverse_known_until(&self) -> i64 {
         self.back_since.max(self.back_at)
     }
 
@@ -174,7 +174,7 @@ impl State {
     pub fn is_past(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN
             && match self.phase {
-                Phase::Reverted => !self.unswept,
+                Phase::Reverted => !self.needs_cleaning,
                 phase => phase.has_ended(),
             }
     }
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(state.is_past(3), phase.has_ended(), "{phase:?}");
             // Workers still remove the marks of an aborted touch.
             assert!(!state.is_past(0), "{phase:?}");
-            let unswept = State { unswept: true, ..state };
+            let unswept = State { needs_cleaning: true, ..state };
             let expected = phase.has_ended() && phase != Phase::Reverted;
             assert_eq!(unswept.is_past(3), expected, "{phase:?}");
         }

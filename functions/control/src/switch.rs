@@ -18,7 +18,7 @@ pub struct Switch(Direction);
 
 /// The facts that are known before a switch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct SwitchFacts {
     /// The phase of the migration.
     pub phase: Phase,
     /// Whether to check that functions follow the streams that the reverse direction needs.
@@ -53,7 +53,7 @@ pub enum Step {
     /// Check again that every document can be assembled. Workers have tried all documents by now.
     CheckDocumentsAgain,
     /// Make functions follow the other direction.
-    Turn,
+    FollowReverse,
     /// Record the decision to switch.
     Commit,
     /// Restore the state from before the switch.
@@ -97,7 +97,7 @@ pub enum End {
     /// The switch is committed but not finished: writers may be blocked until the verb runs again.
     Unfinished,
     /// Readers and writers use the other side, but tombstones or marks must still be removed.
-    Unswept,
+    NeedsCleaning,
 }
 
 /// What follows a step.
@@ -145,7 +145,7 @@ impl Switch {
 
     /// Returns the phase in which a command performs the switch and has not committed it.
     #[must_use]
-    pub fn held(self) -> Phase {
+    pub fn claimed_phase(self) -> Phase {
         match self.0 {
             Direction::Forward => Phase::CuttingOver,
             Direction::Reverse => Phase::Reverting,
@@ -190,7 +190,7 @@ impl Switch {
 
     /// Returns the first step.
     #[must_use]
-    pub fn first(self, known: Known) -> Step {
+    pub fn first(self, known: SwitchFacts) -> Step {
         if known.phase == self.committed() {
             return Step::OpenRoute;
         }
@@ -203,7 +203,7 @@ impl Switch {
     }
 
     /// Returns what follows a step with this outcome. Stores the cause of a roll-back in `cause`.
-    pub fn next(self, known: Known, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
+    pub fn next(self, known: SwitchFacts, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);
         }
@@ -212,7 +212,7 @@ impl Switch {
         }
         match step {
             Step::OpenRoute | Step::Finish => Next::End(End::Unfinished),
-            Step::Clean => Next::End(End::Unswept),
+            Step::Clean => Next::End(End::NeedsCleaning),
             _ if step <= Step::Claim => Next::End(ended(outcome)),
             _ => {
                 *cause = Cause(Some(outcome));
@@ -221,7 +221,7 @@ impl Switch {
         }
     }
 
-    fn following(self, known: Known, step: Step) -> Next {
+    fn following(self, known: SwitchFacts, step: Step) -> Next {
         let is_revert = self.0 == Direction::Reverse;
         Next::Do(match step {
             Step::FindFollowers => self.after_followers(known),
@@ -235,8 +235,8 @@ impl Switch {
             Step::CheckAgain => Step::BlockWriters,
             Step::BlockWriters => Step::Drain,
             Step::Drain if is_revert => Step::CheckDocumentsAgain,
-            Step::Drain | Step::CheckDocumentsAgain => Step::Turn,
-            Step::Turn => Step::Commit,
+            Step::Drain | Step::CheckDocumentsAgain => Step::FollowReverse,
+            Step::FollowReverse => Step::Commit,
             Step::Commit => Step::OpenRoute,
             Step::OpenRoute => Step::Finish,
             Step::Finish if is_revert => Step::Clean,
@@ -246,7 +246,7 @@ impl Switch {
 
     /// Returns the step after [`Step::FindFollowers`]. A command that takes over a switch skips the
     /// comparison and the catch-up, because the first command passed them.
-    fn after_followers(self, known: Known) -> Step {
+    fn after_followers(self, known: SwitchFacts) -> Step {
         if known.phase == self.before() { Step::CheckComparison } else { Step::CheckRecordTimes }
     }
 

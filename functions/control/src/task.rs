@@ -220,7 +220,7 @@ impl Task {
     /// Returns whether a worker may still work on the task. A worker whose lease has expired continues
     /// until its slice or its invocation ends.
     #[must_use]
-    pub fn may_be_at_work(&self, now_ms: u64) -> bool {
+    pub fn may_be_in_progress(&self, now_ms: u64) -> bool {
         self.owner.is_some() && now_ms < self.leased_until.saturating_add(INVOCATION_MS_MAX)
     }
 
@@ -382,7 +382,7 @@ mod tests {
     fn a_worker_may_work_for_longer_than_its_lease() {
         let task = task();
         assert!(task.is_leased(8) && !task.is_leased(9));
-        assert!(task.may_be_at_work(9 + INVOCATION_MS_MAX - 1));
-        assert!(!task.may_be_at_work(9 + INVOCATION_MS_MAX));
+        assert!(task.may_be_in_progress(9 + INVOCATION_MS_MAX - 1));
+        assert!(!task.may_be_in_progress(9 + INVOCATION_MS_MAX));
     }
 }

@@ -33,21 +33,21 @@ pub enum Verb {
 
 /// The answer to a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum VerbDecision {
     /// The verb is carried out.
-    Go,
+    CarryOut,
     /// Another command began the verb and did not finish it; this command takes over.
-    GoOn,
+    TakeOver,
     /// The verb is already done. Its last step is repeated, because the command that did it may have
     /// died before that step.
-    Already,
+    AlreadyDone,
     /// The verb is refused, for this reason.
     Refused(String),
 }
 
 /// Returns the answer to a verb for a migration of this name, kind and phase.
 #[must_use]
-pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
+pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDecision {
     let answer = match verb {
         Verb::Start => start(phase),
         Verb::Pause => pause(phase),
@@ -62,12 +62,12 @@ pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
         Ok(answer) => answer,
         Err(why) => {
             let why = why.replace("NAME", name);
-            Answer::Refused(format!("`{name}` is {}; {why}", phase.as_str()))
+            VerbDecision::Refused(format!("`{name}` is {}; {why}", phase.as_str()))
         }
     }
 }
 
-type Cell = Result<Answer, &'static str>;
+type PhaseDecision = Result<VerbDecision, &'static str>;
 
 /// The reason for a migration that was never started.
 const NOT_BEGUN: &str = "start it with `weir migrate start`";
@@ -78,10 +78,10 @@ const FINISH_REVERT: &str =
     "the switch is committed but not finished: run `weir migrate revert NAME` again";
 const ENDED: &str = "the migration has ended";
 
-fn start(phase: Phase) -> Cell {
+fn start(phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::None => Ok(Answer::Go),
-        Phase::Preparing => Ok(Answer::GoOn),
+        Phase::None => Ok(VerbDecision::CarryOut),
+        Phase::Preparing => Ok(VerbDecision::TakeOver),
         Phase::Copying
         | Phase::Tailing
         | Phase::Ready
@@ -90,16 +90,18 @@ fn start(phase: Phase) -> Cell {
         | Phase::CutOver
         | Phase::Reverting
         | Phase::Returning
-        | Phase::Completing => Ok(Answer::Already),
+        | Phase::Completing => Ok(VerbDecision::AlreadyDone),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(
             "items of an earlier run must not mix with those of another run: give the plan another name",
         ),
     }
 }
 
-fn pause(phase: Phase) -> Cell {
+fn pause(phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready => Ok(Answer::Go),
+        Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready => {
+            Ok(VerbDecision::CarryOut)
+        }
         Phase::None => Err(NOT_BEGUN),
         Phase::CuttingOver
         | Phase::Turning
@@ -113,19 +115,21 @@ fn pause(phase: Phase) -> Cell {
 
 /// Returns the answer to `resume` and `throttle`. Both are allowed after an abort or a revert,
 /// because workers may still have marks to remove.
-fn adjust(phase: Phase) -> Cell {
+fn adjust(phase: Phase) -> PhaseDecision {
     match phase {
         Phase::None => Err(NOT_BEGUN),
         Phase::Completed => Err(ENDED),
-        _ => Ok(Answer::Go),
+        _ => Ok(VerbDecision::CarryOut),
     }
 }
 
 /// Returns the answer to `verify`. After a cut-over, `verify` compares the reverse direction.
-fn verify(kind: Kind, phase: Phase) -> Cell {
+fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::Tailing | Phase::Ready => Ok(Answer::Go),
-        Phase::CutOver if matches!(kind, Kind::Restructure | Kind::Split) => Ok(Answer::Go),
+        Phase::Tailing | Phase::Ready => Ok(VerbDecision::CarryOut),
+        Phase::CutOver if matches!(kind, Kind::Restructure | Kind::Split) => {
+            Ok(VerbDecision::CarryOut)
+        }
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying => {
             Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
@@ -145,14 +149,14 @@ fn verify(kind: Kind, phase: Phase) -> Cell {
     }
 }
 
-fn cutover(kind: Kind, phase: Phase) -> Cell {
+fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
         return Err("a purge has nothing to switch to: `weir migrate complete NAME` ends it");
     }
     match phase {
-        Phase::Ready => Ok(Answer::Go),
-        Phase::CuttingOver | Phase::Turning => Ok(Answer::GoOn),
-        Phase::CutOver => Ok(Answer::Already),
+        Phase::Ready => Ok(VerbDecision::CarryOut),
+        Phase::CuttingOver | Phase::Turning => Ok(VerbDecision::TakeOver),
+        Phase::CutOver => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing => {
             Err("`weir migrate verify NAME` must find no difference first")
@@ -167,14 +171,14 @@ fn cutover(kind: Kind, phase: Phase) -> Cell {
     }
 }
 
-fn revert(kind: Kind, phase: Phase) -> Cell {
+fn revert(kind: Kind, phase: Phase) -> PhaseDecision {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
         return Err("purged items cannot be restored");
     }
     match phase {
-        Phase::CutOver => Ok(Answer::Go),
-        Phase::Reverting | Phase::Returning => Ok(Answer::GoOn),
-        Phase::Reverted => Ok(Answer::Already),
+        Phase::CutOver => Ok(VerbDecision::CarryOut),
+        Phase::Reverting | Phase::Returning => Ok(VerbDecision::TakeOver),
+        Phase::Reverted => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
             Err("it is not cut over yet: `weir migrate abort NAME` ends it instead")
@@ -187,12 +191,12 @@ fn revert(kind: Kind, phase: Phase) -> Cell {
     }
 }
 
-fn complete(kind: Kind, phase: Phase) -> Cell {
+fn complete(kind: Kind, phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::Ready if kind.is_in_place() => Ok(Answer::Go),
-        Phase::CutOver => Ok(Answer::Go),
-        Phase::Completing => Ok(Answer::GoOn),
-        Phase::Completed => Ok(Answer::Already),
+        Phase::Ready if kind.is_in_place() => Ok(VerbDecision::CarryOut),
+        Phase::CutOver => Ok(VerbDecision::CarryOut),
+        Phase::Completing => Ok(VerbDecision::TakeOver),
+        Phase::Completed => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing if kind.is_in_place() => {
             Err("`weir migrate verify NAME` must find no difference first")
@@ -209,12 +213,12 @@ fn complete(kind: Kind, phase: Phase) -> Cell {
     }
 }
 
-fn abort(phase: Phase) -> Cell {
+fn abort(phase: Phase) -> PhaseDecision {
     match phase {
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Ok(Answer::Go)
+            Ok(VerbDecision::CarryOut)
         }
-        Phase::Aborted => Ok(Answer::Already),
+        Phase::Aborted => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Returning => Err(FINISH_REVERT),
@@ -228,7 +232,8 @@ fn abort(phase: Phase) -> Cell {
 /// Returns the phases in which a verb is carried out, as the condition of its write.
 #[must_use]
 pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
-    let is_carried_out = |phase: &Phase| answer("", kind, verb, *phase) == Answer::Go;
+    let is_carried_out =
+        |phase: &Phase| decide_verb("", kind, verb, *phase) == VerbDecision::CarryOut;
     Phase::ALL.into_iter().filter(is_carried_out).collect()
 }
 
@@ -267,11 +272,11 @@ mod tests {
         for phase in Phase::ALL {
             text = format!("{}\n{:<14}", text.trim_end(), phase.as_str());
             for (_, verb) in VERBS {
-                let cell = match answer("shop", kind, verb, phase) {
-                    Answer::Go => "go",
-                    Answer::GoOn => "go on",
-                    Answer::Already => "already",
-                    Answer::Refused(_) => "-",
+                let cell = match decide_verb("shop", kind, verb, phase) {
+                    VerbDecision::CarryOut => "go",
+                    VerbDecision::TakeOver => "go on",
+                    VerbDecision::AlreadyDone => "already",
+                    VerbDecision::Refused(_) => "-",
                 };
                 text.push_str(&format!("{cell:<9}"));
             }
@@ -300,13 +305,14 @@ mod tests {
             for (phase, (_, verb)) in
                 Phase::ALL.into_iter().flat_map(|phase| VERBS.map(|verb| (phase, verb)))
             {
-                if let Answer::Refused(why) = answer("shop", kind, verb, phase) {
+                if let VerbDecision::Refused(why) = decide_verb("shop", kind, verb, phase) {
                     let head = format!("`shop` is {}; ", phase.as_str());
                     assert!(why.starts_with(&head) && !why.contains("NAME"), "{why}");
                 }
             }
         }
-        let Answer::Refused(why) = answer("shop", Kind::Restructure, Verb::Start, Phase::Aborted)
+        let VerbDecision::Refused(why) =
+            decide_verb("shop", Kind::Restructure, Verb::Start, Phase::Aborted)
         else {
             panic!()
         };
