@@ -30,7 +30,7 @@ pub struct Found {
     pub heads: BTreeMap<String, Item>,
     /// The counters whose totals were not loaded, because the loaded totals already have many slots.
     /// Such a total is read when it is written.
-    pub left_out: BTreeSet<String>,
+    pub not_loaded: BTreeSet<String>,
 }
 
 impl Needs {
@@ -60,7 +60,7 @@ impl Found {
     pub fn add(&mut self, others: Found) {
         self.totals.extend(others.totals);
         self.heads.extend(others.heads);
-        self.left_out.extend(others.left_out);
+        self.not_loaded.extend(others.not_loaded);
     }
 
     /// Returns the number of slots in all found totals.
@@ -193,7 +193,7 @@ pub(crate) mod testing {
             Effect::Continue { origin, revision } => {
                 let _ = write!(text, "continue {} at {}", origin.job_key(), revision.0);
             }
-            Effect::Look { copy, arrival } => {
+            Effect::CheckCopy { copy, arrival } => {
                 let _ = write!(text, "look {} {} hops {}", copy.rule, copy.key, arrival.0);
             }
             Effect::Changes { item, changes } => describe_history(&mut text, item, changes),

@@ -18,7 +18,7 @@ const KNOWN_MAX: usize = 16;
 
 /// The cached schemas, most recently used first.
 #[derive(Debug, Default)]
-pub struct KnownSchema(Mutex<VecDeque<Known>>);
+pub struct KnownSchema(Mutex<VecDeque<CachedColumns>>);
 
 /// The columns of a row, and the notes about attributes that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct Columns {
 type Shape = Vec<(String, AttributeType)>;
 
 #[derive(Debug)]
-struct Known {
+struct CachedColumns {
     keys: Shape,
     declared: Arc<[Column]>,
     /// The attributes of the item, if the columns were discovered from them.
@@ -72,7 +72,7 @@ impl KnownSchema {
         });
         let places = places.collect();
         let columns = Columns { schema: Arc::new(schema), places, notes: notes.into() };
-        known.push_front(Known {
+        known.push_front(CachedColumns {
             keys: shape_of(keys),
             declared: Arc::clone(declared),
             item: found.map(shape_of),
@@ -94,7 +94,7 @@ fn has_shape(item: &ItemView<'_>, shape: &Shape) -> bool {
         })
 }
 
-impl Known {
+impl CachedColumns {
     fn is_of(
         &self,
         keys: &ItemView<'_>,

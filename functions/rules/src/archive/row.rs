@@ -54,7 +54,7 @@ pub enum ColumnValue<'r> {
 
 /// A [`ColumnValue`] in the compact form of a row: sixteen bytes, because a row has one for each column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kept {
+pub(super) enum CompactValue {
     Null,
     Text(Span),
     Integer(i64),
@@ -119,7 +119,7 @@ pub(super) struct Content {
     /// The values of binary columns.
     pub(super) bytes: Box<[u8]>,
     /// The column values, in the order of the schema.
-    pub(super) values: Vec<Kept>,
+    pub(super) values: Vec<CompactValue>,
 }
 
 impl Row {
@@ -151,13 +151,13 @@ impl Row {
 impl Content {
     pub(super) fn value(&self, column: usize) -> ColumnValue<'_> {
         match self.values.get(column) {
-            None | Some(Kept::Null) => ColumnValue::Null,
-            Some(Kept::Text(span)) => ColumnValue::Text(self.text(*span)),
-            Some(Kept::Integer(integer)) => ColumnValue::Integer(*integer),
-            Some(Kept::Decimal(unscaled)) => ColumnValue::Decimal((*unscaled).into()),
-            Some(Kept::Wide(unscaled)) => ColumnValue::Decimal(**unscaled),
-            Some(Kept::Boolean(flag)) => ColumnValue::Boolean(*flag),
-            Some(Kept::Binary(span)) => {
+            None | Some(CompactValue::Null) => ColumnValue::Null,
+            Some(CompactValue::Text(span)) => ColumnValue::Text(self.text(*span)),
+            Some(CompactValue::Integer(integer)) => ColumnValue::Integer(*integer),
+            Some(CompactValue::Decimal(unscaled)) => ColumnValue::Decimal((*unscaled).into()),
+            Some(CompactValue::Wide(unscaled)) => ColumnValue::Decimal(**unscaled),
+            Some(CompactValue::Boolean(flag)) => ColumnValue::Boolean(*flag),
+            Some(CompactValue::Binary(span)) => {
                 ColumnValue::Binary(self.bytes.get(span.range()).unwrap_or_default())
             }
         }

@@ -107,16 +107,16 @@ impl Program {
         let mut values = Vec::new();
         let ended = Machine::default().values(&self.term, input, &mut |value| {
             values.push(value);
-            if values.len() < most { Ok(()) } else { Err(Stop::Enough) }
+            if values.len() < most { Ok(()) } else { Err(Stop::NoMoreValues) }
         });
         match ended {
-            Ok(()) | Err(Stop::Enough) => Ok(values),
+            Ok(()) | Err(Stop::NoMoreValues) => Ok(values),
             Err(Stop::Error(Val::Str(text))) => Err(Fault::Failed(text.to_string())),
             Err(Stop::Error(value)) => Err(Fault::Failed(json::write(&value))),
             Err(Stop::Refused(reason)) => Err(Fault::Refused(reason)),
             // This cannot happen: the parser resolves each label, and `try` returns the reason that
             // it stored.
-            Err(Stop::Break(_) | Stop::Passed) => {
+            Err(Stop::Break(_) | Stop::ReceiverStopped) => {
                 Err(Fault::Refused("`break` without its label".to_owned()))
             }
         }

@@ -39,7 +39,7 @@ impl Condition {
 
     /// Returns the attributes that the program can read; `None` if it can read every attribute.
     pub(super) fn looks_at(&self) -> Option<&BTreeSet<String>> {
-        self.0.looks().of_condition()
+        self.0.readable_attributes().of_condition()
     }
 
     /// Returns the paths of attributes that the program reads.

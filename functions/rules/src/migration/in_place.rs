@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use model::Item;
 use model::stream_record::LambdaRecord;
 
-use super::{MARK, Makes, Migration, Target, is_bare_tombstone};
+use super::{MARK, Migration, OutputKind, Target, is_bare_tombstone};
 use crate::effect::Effect;
 use crate::rule::Refusal;
 
@@ -149,10 +149,10 @@ impl Migration {
     /// Returns the attributes of a table's items that the plan can read; `None` if it can read
     /// every attribute.
     fn readable_attributes(&self, table: &str) -> Option<&BTreeSet<String>> {
-        match &self.sources.get(table)?.first()?.makes {
-            Makes::Purge(condition) => condition.looks_at(),
-            Makes::Transform(transform) => transform.looks().of_change(),
-            Makes::Split(_) => None,
+        match &self.sources.get(table)?.first()?.kind {
+            OutputKind::Purge(condition) => condition.looks_at(),
+            OutputKind::Transform(transform) => transform.readable_attributes().of_change(),
+            OutputKind::Split(_) => None,
         }
     }
 
@@ -205,7 +205,7 @@ impl Migration {
     }
 
     /// Returns the effect that an item must become as the plan requires; empty if it already is so.
-    pub(super) fn settle(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
+    pub(super) fn rewrite_effect(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());
         }
@@ -224,7 +224,7 @@ impl Migration {
         record: &LambdaRecord,
     ) -> Result<Vec<Effect>, Refusal> {
         match &record.record.new_image {
-            Some(item) => self.settle(table, item),
+            Some(item) => self.rewrite_effect(table, item),
             None => Ok(Vec::new()),
         }
     }

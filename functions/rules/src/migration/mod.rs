@@ -13,10 +13,11 @@
 mod active;
 mod adoption;
 mod assembly;
+mod attribute_analysis;
 mod condition;
 mod in_place;
+mod inverse_check;
 mod key_template;
-mod looks;
 mod phase;
 pub mod plan;
 mod reads;
@@ -26,7 +27,6 @@ mod split;
 mod transform;
 mod unmatched;
 mod view;
-mod way_back;
 
 pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
@@ -99,13 +99,13 @@ pub struct PlanError {
 #[derive(Debug)]
 struct Output {
     table: String,
-    makes: Makes,
+    kind: OutputKind,
     key: BTreeMap<String, KeyTemplate>,
 }
 
 /// What an output does with an item.
 #[derive(Debug)]
-enum Makes {
+enum OutputKind {
     Transform(Transform),
     /// Removes the items that meet the condition, and keeps the others unchanged.
     Purge(Condition),
@@ -114,19 +114,19 @@ enum Makes {
 
 impl Output {
     fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
-        match &self.makes {
-            Makes::Transform(transform) => transform.run(item),
-            Makes::Purge(condition) => {
+        match &self.kind {
+            OutputKind::Transform(transform) => transform.run(item),
+            OutputKind::Purge(condition) => {
                 Ok(if condition.is_met_by(item)? { Vec::new() } else { vec![item.clone()] })
             }
-            Makes::Split(split) => split.cut(item),
+            OutputKind::Split(split) => split.cut(item),
         }
     }
 
     fn split(&self) -> Option<&Split> {
-        match &self.makes {
-            Makes::Transform(_) | Makes::Purge(_) => None,
-            Makes::Split(split) => Some(split),
+        match &self.kind {
+            OutputKind::Transform(_) | OutputKind::Purge(_) => None,
+            OutputKind::Split(split) => Some(split),
         }
     }
 }
@@ -203,7 +203,7 @@ impl Migration {
                 })),
                 Ok((to, split)) if direction == Direction::Forward => {
                     let key = BTreeMap::new();
-                    let output = Output { table: to, makes: Makes::Split(split), key };
+                    let output = Output { table: to, kind: OutputKind::Split(split), key };
                     sources.insert(source.table.clone(), vec![output]);
                 }
                 Ok((to, split)) => {
@@ -390,7 +390,7 @@ impl Migration {
     /// The transform fails for this item. No retry can help.
     pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.kind.is_in_place() {
-            return self.settle(table, item);
+            return self.rewrite_effect(table, item);
         }
         let source = self.source_text(table, item).map_err(Refusal)?;
         let outputs = self.outputs(table, item).map_err(Refusal)?;
@@ -567,13 +567,13 @@ fn compile_output(
         }
     }
     let compiled = match kind {
-        Kind::Purge => Condition::compile(&output.transform).map(Makes::Purge),
+        Kind::Purge => Condition::compile(&output.transform).map(OutputKind::Purge),
         Kind::Restructure | Kind::InPlace | Kind::Split => {
-            Transform::compile(&output.transform).map(Makes::Transform)
+            Transform::compile(&output.transform).map(OutputKind::Transform)
         }
     };
     match compiled {
-        Ok(makes) => Some(Output { table: output.to.clone(), makes, key }),
+        Ok(kind) => Some(Output { table: output.to.clone(), kind, key }),
         Err(error) => {
             wrong(format!("{place}.transform"), error.reason, Some(error.at));
             None

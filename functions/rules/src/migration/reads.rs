@@ -2,8 +2,8 @@
 //!
 //! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once. It
 //! tracks the place in the item that each part yields. If the place is unknown, the part adds no path.
-//! The program therefore reads every path of the result, and may read more. (`looks` returns the
-//! attributes that a program *can* read.)
+//! The program therefore reads every path of the result, and may read more. (`attribute_analysis`
+//! returns the attributes that a program *can* read.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -97,7 +97,7 @@ type Vars = BTreeMap<Binding, Place>;
 
 /// Returns the paths that a program reads. Paths that the program sets itself are left out.
 pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
-    let mut walk = Walk::default();
+    let mut walk = PathAnalysis::default();
     walk.term(term, &Some(AttributePath::default()), &Vars::new());
     let is_made = |path: &AttributePath| match path.0.first() {
         Some(Step::Name(name)) => walk.made.contains(name),
@@ -107,13 +107,13 @@ pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
 }
 
 #[derive(Default)]
-struct Walk {
+struct PathAnalysis {
     paths: BTreeSet<AttributePath>,
     /// The outermost names that the program sets.
     made: BTreeSet<String>,
 }
 
-impl Walk {
+impl PathAnalysis {
     fn term(&mut self, term: &Term, input: &Place, vars: &Vars) -> Place {
         match term {
             Term::Identity => input.clone(),

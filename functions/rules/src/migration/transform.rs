@@ -7,7 +7,7 @@ use std::fmt;
 
 use model::Item;
 
-use super::looks::Looks;
+use super::attribute_analysis::ReadableAttributes;
 use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
@@ -19,7 +19,7 @@ pub const OUTPUTS_MAX: usize = 100;
 pub struct Transform {
     text: String,
     program: Program,
-    looks: Looks,
+    readable_attributes: ReadableAttributes,
     reads: BTreeSet<AttributePath>,
 }
 
@@ -36,17 +36,18 @@ impl Transform {
     /// The program is not jq, or uses what is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
-        let walked = program.with_stack(|| (Looks::of(program.term()), reads::of(program.term())));
-        let (looks, reads) = walked.ok_or_else(|| ProgramError {
+        let walked = program
+            .with_stack(|| (ReadableAttributes::of(program.term()), reads::of(program.term())));
+        let (readable_attributes, reads) = walked.ok_or_else(|| ProgramError {
             at: 0,
             reason: "there is not enough memory to check the program".to_owned(),
         })?;
-        Ok(Self { text: text.to_owned(), program, looks, reads })
+        Ok(Self { text: text.to_owned(), program, readable_attributes, reads })
     }
 
     /// Returns the attributes of an item that the program can read.
-    pub(super) fn looks(&self) -> &Looks {
-        &self.looks
+    pub(super) fn readable_attributes(&self) -> &ReadableAttributes {
+        &self.readable_attributes
     }
 
     /// Returns the paths of attributes that the program reads.

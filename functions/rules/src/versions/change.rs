@@ -21,7 +21,7 @@ pub struct Change {
     pub before: Option<Item>,
     /// The fingerprint of the item before the change. It is present even if that item is too large
     /// for a version.
-    pub follows: Option<u128>,
+    pub previous_fingerprint: Option<u128>,
     /// The time of the change in seconds since 1970, if the record has it.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted it.

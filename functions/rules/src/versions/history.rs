@@ -105,7 +105,7 @@ pub struct Version {
     pub expires_at: Option<u64>,
     /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
     /// a version of an earlier release.
-    pub follows: Option<u128>,
+    pub previous_fingerprint: Option<u128>,
 }
 
 /// The head of a history.
@@ -159,10 +159,10 @@ pub(super) fn image_bytes(image: &Item) -> usize {
 
 /// The reason why a history does not show what an item was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NotKnown {
+pub enum UnknownVersion {
     /// The history begins later.
     #[error("the history begins later")]
-    Earlier,
+    BeforeHistory,
     /// The version of that time may be one of these missing versions.
     #[error("versions {0} to {1} are missing, and one of them may be of that time")]
     Missing(u64, u64),
@@ -173,14 +173,14 @@ pub enum NotKnown {
 ///
 /// # Errors
 /// No version is that old, or the version of that time may be missing.
-pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
+pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVersion> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
     let (until_then, later) = versions.split_at(those);
-    let Some(last) = until_then.last() else { return Err(NotKnown::Earlier) };
+    let Some(last) = until_then.last() else { return Err(UnknownVersion::BeforeHistory) };
     match later.first() {
         Some(next) if next.number > last.number + 1 => {
-            Err(NotKnown::Missing(last.number + 1, next.number - 1))
+            Err(UnknownVersion::Missing(last.number + 1, next.number - 1))
         }
         _ => Ok(last),
     }
@@ -282,7 +282,7 @@ impl Version {
             by_ttl: false,
             event_id: String::new(),
             expires_at: None,
-            follows: None,
+            previous_fingerprint: None,
         }
     }
 
@@ -295,7 +295,7 @@ impl Version {
             VersionEvent::Base => true,
             VersionEvent::Insert => before.is_none(),
             VersionEvent::Modify | VersionEvent::Remove => {
-                self.follows.is_none_or(|follows| before == Some(follows))
+                self.previous_fingerprint.is_none_or(|follows| before == Some(follows))
             }
         }
     }
@@ -335,7 +335,7 @@ impl Version {
         if !self.event_id.is_empty() {
             written.insert(EVENT_ID.to_owned(), AttributeValue::from(self.event_id.as_str()));
         }
-        if let Some(follows) = self.follows {
+        if let Some(follows) = self.previous_fingerprint {
             let text = AttributeValue::S(format!("{follows:032x}"));
             written.insert(FOLLOWS.to_owned(), text);
         }
@@ -372,7 +372,7 @@ impl Version {
             by_ttl: text(BY) == Some(TTL),
             event_id: text(EVENT_ID).unwrap_or_default().to_owned(),
             expires_at: seconds(item, EXPIRES_AT)?,
-            follows: text(FOLLOWS)
+            previous_fingerprint: text(FOLLOWS)
                 .map(|text| u128::from_str_radix(text, 16))
                 .transpose()
                 .map_err(|_| damaged("`follows` is not a number of 32 hexadecimal digits"))?,
@@ -400,7 +400,7 @@ mod tests {
         version.at_seconds = Some(7);
         version.expires_at = Some(8);
         version.event_id = "e".to_owned();
-        version.follows = Some(7);
+        version.previous_fingerprint = Some(7);
         assert_eq!(Version::from_item(&version.to_item("k")), Ok(version.clone()));
         let unreadable = version.to_item("k").with(FOLLOWS, "seven");
         assert!(Version::from_item(&unreadable).is_err());
@@ -414,7 +414,11 @@ mod tests {
         assert_eq!(fingerprint(&one), fingerprint(&touched));
         let [one, other] = [one, other].map(|item| fingerprint(&item));
         assert_eq!(format!("{one:032x}"), "4abb6b8e574bf68569657fc9a497d4c6");
-        let version = |event, follows| Version { event, follows, ..Version::base(Item::new()) };
+        let version = |event, previous_fingerprint| Version {
+            event,
+            previous_fingerprint,
+            ..Version::base(Item::new())
+        };
         for (event, follows, before, expected) in [
             (VersionEvent::Modify, Some(one), Some(one), true),
             (VersionEvent::Modify, Some(one), Some(other), false),
@@ -495,7 +499,7 @@ mod tests {
         for (seconds, expected) in [(9, 1), (10, 3), (11, 3), (12, 4), (99, 4)] {
             assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
-        assert_eq!(as_of(&versions[1..], 9), Err(NotKnown::Earlier));
+        assert_eq!(as_of(&versions[1..], 9), Err(UnknownVersion::BeforeHistory));
         // Nothing is known before version 2. A version without a time counts as made with the previous
         // version.
         let known = |versions: &[Version]| -> Vec<bool> {
@@ -506,11 +510,11 @@ mod tests {
         assert_eq!(known(&[version(3, Some(9)), version(4, None)]), [true, true]);
         // The back-fill found the item as in version 1. Nothing is known before that time.
         let seen = [version(1, Some(8)), version(2, Some(10))];
-        assert_eq!(as_of(&seen, 7), Err(NotKnown::Earlier));
+        assert_eq!(as_of(&seen, 7), Err(UnknownVersion::BeforeHistory));
         assert_eq!(as_of(&seen, 8).map(|v| v.number), Ok(1));
         // Because versions 2 and 3 are missing, the item before version 4 is unknown.
         let broken = [versions[0].clone(), versions[3].clone()];
-        assert_eq!(as_of(&broken, 11), Err(NotKnown::Missing(2, 3)));
+        assert_eq!(as_of(&broken, 11), Err(UnknownVersion::Missing(2, 3)));
         assert_eq!(as_of(&broken, 12).map(|v| v.number), Ok(4));
     }
 }

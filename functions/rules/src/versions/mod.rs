@@ -13,7 +13,7 @@ mod plan;
 pub use change::{Change, Changes};
 use history::image_bytes;
 pub use history::{
-    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, NotKnown, REVISION_ATTRIBUTE,
+    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, REVISION_ATTRIBUTE, UnknownVersion,
     VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, fingerprint,
     has_known_begin, number_of_version, version_text,
 };
@@ -81,7 +81,7 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     };
     fits_into_a_version(key, image)?;
     let before = change.old_image.as_ref().filter(|_| change.event_name != EventName::Insert);
-    let follows = before.map(fingerprint);
+    let previous_fingerprint = before.map(fingerprint);
     // The item before the change may be too large for a base. The history then begins with the change
     // and does not cover the time before. Otherwise the change itself would be lost.
     let before = before.filter(|before| fits_into_a_version(key, Some(before)).is_ok());
@@ -89,7 +89,7 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
         event: VersionEvent::of_record(change.event_name),
         image: image.cloned(),
         before: before.cloned(),
-        follows,
+        previous_fingerprint,
         // Some senders write 0 for an absent time.
         at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
         by_ttl: change.is_time_to_live(),

@@ -113,7 +113,7 @@ impl Head {
 }
 
 /// A version of the history that is being planned.
-struct Place {
+struct PlannedVersion {
     version: Version,
     /// The change of the version, if it is new.
     change: Option<Change>,
@@ -188,13 +188,13 @@ fn moved<'t>(tail: &'t [Version], changes: &Changes) -> Result<&'t [Version], To
     Ok(moved)
 }
 
-fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
-    let known = tail
-        .iter()
-        .map(|version| (version.stamp.clone(), Place { version: version.clone(), change: None }));
-    let mut places: BTreeMap<Stamp, Place> = known.collect();
+fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, PlannedVersion> {
+    let known = tail.iter().map(|version| {
+        (version.stamp.clone(), PlannedVersion { version: version.clone(), change: None })
+    });
+    let mut places: BTreeMap<Stamp, PlannedVersion> = known.collect();
     for (stamp, change) in changes.iter() {
-        places.entry(stamp.clone()).or_insert_with(|| Place {
+        places.entry(stamp.clone()).or_insert_with(|| PlannedVersion {
             version: Version {
                 number: 0,
                 stamp: stamp.clone(),
@@ -204,7 +204,7 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
                 by_ttl: change.by_ttl,
                 event_id: change.event_id.clone(),
                 expires_at: None,
-                follows: change.follows,
+                previous_fingerprint: change.previous_fingerprint,
             },
             change: Some(change.clone()),
         });
@@ -219,10 +219,10 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
 /// A back-fill records the time at which it found the item. This time is kept if the back-fill found the
 /// same item and the first change came later. In any other case the back-fill found an item that had
 /// already changed, and the time of the base is unknown.
-fn set_base(places: &mut BTreeMap<Stamp, Place>) {
+fn set_base(places: &mut BTreeMap<Stamp, PlannedVersion>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
-    let Some((_, Place { change: Some(first), .. })) = first else { return };
+    let Some((_, PlannedVersion { change: Some(first), .. })) = first else { return };
     match first.before.clone() {
         Some(image) => {
             let known = places.get(&lowest).map(|place| &place.version);
@@ -232,7 +232,7 @@ fn set_base(places: &mut BTreeMap<Stamp, Place>) {
             let changed_at = first.at_seconds;
             let at_seconds = at_seconds.filter(|at| changed_at.is_some_and(|it| *at <= it));
             let version = Version { expires_at, at_seconds, ..Version::base(image) };
-            places.insert(lowest, Place { version, change: None });
+            places.insert(lowest, PlannedVersion { version, change: None });
         }
         None => {
             places.remove(&lowest);

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::jq::{Binding, Builtin, Change, Math, Pattern, Piece, Term};
 
 /// The possible values of variables.
-type Vars = BTreeMap<Binding, Gives>;
+type Vars = BTreeMap<Binding, PossibleResults>;
 
 /// The maximum number of parts of a program that are visited. Parts of nested loops are visited several
 /// times each.
@@ -27,9 +27,9 @@ const ROUNDS: usize = 4;
 /// The possible results of a part of a program, as a set of three flags. The set is empty if the
 /// part yields nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Gives(u8);
+struct PossibleResults(u8);
 
-impl Gives {
+impl PossibleResults {
     const NOTHING: Self = Self(0);
     /// A value that depends only on attributes whose names are recorded.
     const OTHER: Self = Self(1);
@@ -55,17 +55,17 @@ impl Gives {
 
 /// The attributes that a program can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Looks {
+pub(super) struct ReadableAttributes {
     names: BTreeSet<String>,
     is_any: bool,
-    gives: Gives,
+    gives: PossibleResults,
 }
 
-impl Looks {
+impl ReadableAttributes {
     /// Analyses a program.
     pub(super) fn of(term: &Term) -> Self {
-        let mut walk = Walk { names: BTreeSet::new(), is_any: false, steps: 0 };
-        let gives = walk.term(term, Gives::ITEM, &Vars::new());
+        let mut walk = ProgramAnalysis { names: BTreeSet::new(), is_any: false, steps: 0 };
+        let gives = walk.term(term, PossibleResults::ITEM, &Vars::new());
         Self { names: walk.names, is_any: walk.is_any, gives }
     }
 
@@ -79,51 +79,54 @@ impl Looks {
     /// program counts as reading every attribute, because an attribute that it leaves out must have
     /// been judged.
     pub(super) fn of_change(&self) -> Option<&BTreeSet<String>> {
-        let is_one = matches!(self.gives, Gives::NOTHING | Gives::OTHER | Gives::ITEM);
+        let is_one = matches!(
+            self.gives,
+            PossibleResults::NOTHING | PossibleResults::OTHER | PossibleResults::ITEM
+        );
         (!self.is_any && is_one).then_some(&self.names)
     }
 }
 
-struct Walk {
+struct ProgramAnalysis {
     names: BTreeSet<String>,
     is_any: bool,
     steps: u32,
 }
 
-impl Walk {
+impl ProgramAnalysis {
     /// Records that the program can read every attribute.
-    fn any(&mut self) -> Gives {
+    fn any(&mut self) -> PossibleResults {
         self.is_any = true;
-        Gives::INSIDE
+        PossibleResults::INSIDE
     }
 
     /// Records that a value is read as a whole.
-    fn whole(&mut self, value: Gives) {
+    fn whole(&mut self, value: PossibleResults) {
         self.is_any |= value.is_whole();
     }
 
     /// Returns the possible results of a term for an input.
-    fn term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
+    fn term(&mut self, term: &Term, input: PossibleResults, vars: &Vars) -> PossibleResults {
         self.steps += 1;
         if self.is_any || self.steps > STEPS_MAX {
             return self.any();
         }
         match term {
             Term::Identity => input,
-            Term::Literal(_) | Term::Array(None) => Gives::OTHER,
-            Term::Break(_) => Gives::NOTHING,
-            Term::Variable(name) => vars.get(name).copied().unwrap_or(Gives::OTHER),
+            Term::Literal(_) | Term::Array(None) => PossibleResults::OTHER,
+            Term::Break(_) => PossibleResults::NOTHING,
+            Term::Variable(name) => vars.get(name).copied().unwrap_or(PossibleResults::OTHER),
             Term::Text(_, pieces) => {
                 for piece in pieces {
                     if let Piece::Term(term) = piece {
                         self.whole_term(term, input, vars);
                     }
                 }
-                Gives::OTHER
+                PossibleResults::OTHER
             }
             Term::Array(Some(members)) => match self.term(members, input, vars).is_whole() {
-                true => Gives::INSIDE,
-                false => Gives::OTHER,
+                true => PossibleResults::INSIDE,
+                false => PossibleResults::OTHER,
             },
             Term::Object(members) => self.object(members, input, vars),
             Term::Negative(term) => self.whole_term(term, input, vars),
@@ -133,7 +136,8 @@ impl Walk {
                 let Some(catch) = catch else { return gives };
                 // The message of an error may contain the value that caused it.
                 let is_whole = input.is_whole() || vars.values().any(|var| var.is_whole());
-                let message = if is_whole { Gives::INSIDE } else { Gives::OTHER };
+                let message =
+                    if is_whole { PossibleResults::INSIDE } else { PossibleResults::OTHER };
                 gives.or(self.term(catch, message, vars))
             }
             Term::If(condition, then, otherwise) => {
@@ -166,15 +170,15 @@ impl Walk {
     }
 
     /// Analyses a term whose whole result is read.
-    fn whole_term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
+    fn whole_term(&mut self, term: &Term, input: PossibleResults, vars: &Vars) -> PossibleResults {
         let gives = self.term(term, input, vars);
         self.whole(gives);
-        Gives::OTHER
+        PossibleResults::OTHER
     }
 
     /// Returns the possible values of a member of a value. `name` is the member's name, if it is a
     /// literal.
-    fn member(&mut self, name: Option<&str>, of: Gives) -> Gives {
+    fn member(&mut self, name: Option<&str>, of: PossibleResults) -> PossibleResults {
         if !of.is_whole() {
             return of;
         }
@@ -182,20 +186,29 @@ impl Walk {
             Some(name) => self.names.insert(name.to_owned()),
             None => return self.any(),
         };
-        let inside = if of.has(Gives::INSIDE) { Gives::INSIDE } else { Gives::NOTHING };
-        Gives::OTHER.or(inside)
+        let inside = if of.has(PossibleResults::INSIDE) {
+            PossibleResults::INSIDE
+        } else {
+            PossibleResults::NOTHING
+        };
+        PossibleResults::OTHER.or(inside)
     }
 
-    fn object(&mut self, members: &[(Term, Term)], input: Gives, vars: &Vars) -> Gives {
+    fn object(
+        &mut self,
+        members: &[(Term, Term)],
+        input: PossibleResults,
+        vars: &Vars,
+    ) -> PossibleResults {
         let mut is_whole = false;
         for (key, value) in members {
             self.whole_term(key, input, vars);
             is_whole |= self.term(value, input, vars).is_whole();
         }
-        if is_whole { Gives::INSIDE } else { Gives::OTHER }
+        if is_whole { PossibleResults::INSIDE } else { PossibleResults::OTHER }
     }
 
-    fn operation(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
+    fn operation(&mut self, term: &Term, input: PossibleResults, vars: &Vars) -> PossibleResults {
         let (left, right) = match term {
             Term::Reduce(over, pattern, begin, update) => {
                 let over = self.term(over, input, vars);
@@ -223,7 +236,7 @@ impl Walk {
             Term::And(left, right) | Term::Or(left, right) => {
                 self.term(left, input, vars);
                 self.term(right, input, vars);
-                return Gives::OTHER;
+                return PossibleResults::OTHER;
             }
             Term::Update(left, right) if matches!(**left, Term::Identity) => {
                 return self.term(right, input, vars);
@@ -248,7 +261,14 @@ impl Walk {
         input
     }
 
-    fn math(&mut self, math: Math, left: &Term, right: &Term, input: Gives, vars: &Vars) -> Gives {
+    fn math(
+        &mut self,
+        math: Math,
+        left: &Term,
+        right: &Term,
+        input: PossibleResults,
+        vars: &Vars,
+    ) -> PossibleResults {
         let gives = self.term(left, input, vars);
         if !matches!(math, Math::Add | Math::Multiply) {
             self.whole(gives);
@@ -260,12 +280,16 @@ impl Walk {
         self.is_any |= math == Math::Multiply && gives.is_whole() && other.is_whole();
         let both = gives.or(other);
         // If both operands may be other values, the sum may be another value too.
-        let is_plain = gives.has(Gives::OTHER) && other.has(Gives::OTHER);
-        if both.is_whole() && !is_plain { Gives(both.0 & !Gives::OTHER.0) } else { both }
+        let is_plain = gives.has(PossibleResults::OTHER) && other.has(PossibleResults::OTHER);
+        if both.is_whole() && !is_plain {
+            PossibleResults(both.0 & !PossibleResults::OTHER.0)
+        } else {
+            both
+        }
     }
 
     /// Returns the variables after a pattern has destructured a value.
-    fn bind(&mut self, pattern: &Pattern, gives: Gives, vars: &Vars) -> Vars {
+    fn bind(&mut self, pattern: &Pattern, gives: PossibleResults, vars: &Vars) -> Vars {
         let mut bound = vars.clone();
         let mut open = vec![(pattern, gives)];
         while let Some((pattern, gives)) = open.pop() {
@@ -295,12 +319,12 @@ impl Walk {
         begin: &Term,
         update: &Term,
         extract: Option<&Term>,
-        input: Gives,
+        input: PossibleResults,
         vars: &Vars,
         inner: &Vars,
-    ) -> Gives {
+    ) -> PossibleResults {
         // If the update yields nothing, the next round begins with null.
-        let mut gives = self.term(begin, input, vars).or(Gives::OTHER);
+        let mut gives = self.term(begin, input, vars).or(PossibleResults::OTHER);
         for _ in 0..ROUNDS {
             gives = gives.or(self.term(update, gives, inner));
         }
@@ -312,13 +336,21 @@ impl Walk {
 
     /// Analyses the filters that read only a part of their input. Any other filter counts as reading
     /// its whole input.
-    fn call(&mut self, name: Builtin, arguments: &[Term], input: Gives, vars: &Vars) -> Gives {
+    fn call(
+        &mut self,
+        name: Builtin,
+        arguments: &[Term],
+        input: PossibleResults,
+        vars: &Vars,
+    ) -> PossibleResults {
         match (name, arguments) {
-            (Builtin::Empty | Builtin::Error, []) => Gives::NOTHING,
-            (Builtin::Nan | Builtin::Infinite | Builtin::Not | Builtin::Type, []) => Gives::OTHER,
+            (Builtin::Empty | Builtin::Error, []) => PossibleResults::NOTHING,
+            (Builtin::Nan | Builtin::Infinite | Builtin::Not | Builtin::Type, []) => {
+                PossibleResults::OTHER
+            }
             (Builtin::Error, [message]) => {
                 self.term(message, input, vars);
-                Gives::NOTHING
+                PossibleResults::NOTHING
             }
             (Builtin::Select, [condition]) => {
                 self.term(condition, input, vars);
@@ -326,16 +358,16 @@ impl Walk {
             }
             (Builtin::Has, [name]) if name.literal().is_some() => {
                 self.member(name.literal(), input);
-                Gives::OTHER
+                PossibleResults::OTHER
             }
             (Builtin::Any | Builtin::All, [of, condition]) => {
                 let of = self.term(of, input, vars);
                 self.term(condition, of, vars);
-                Gives::OTHER
+                PossibleResults::OTHER
             }
             (Builtin::Isempty, [of]) => {
                 self.term(of, input, vars);
-                Gives::OTHER
+                PossibleResults::OTHER
             }
             (Builtin::First | Builtin::Last, [of]) => self.term(of, input, vars),
             (Builtin::Limit | Builtin::Skip | Builtin::Nth, [count, of]) => {
@@ -352,7 +384,7 @@ impl Walk {
                 for argument in arguments {
                     self.whole_term(argument, input, vars);
                 }
-                Gives::OTHER
+                PossibleResults::OTHER
             }
         }
     }
@@ -368,8 +400,8 @@ mod tests {
     use super::*;
     use crate::jq::{Program, Val};
 
-    fn looks_of(program: &str) -> Looks {
-        Looks::of(Program::parse(program).unwrap().term())
+    fn looks_of(program: &str) -> ReadableAttributes {
+        ReadableAttributes::of(Program::parse(program).unwrap().term())
     }
 
     /// Programs, each with the attributes that it can read.
@@ -511,7 +543,7 @@ mod tests {
     }
 
     fn same_without(program: &str, transform: &Transform, item: &Item, other: &Item) {
-        let names = transform.looks().of_condition().unwrap();
+        let names = transform.readable_attributes().of_condition().unwrap();
         let values = |item: &Item| transform.values(item, 9).map_err(drop);
         let (plain, made) = (values(item), transform.run(item).unwrap_or_default());
         for (name, value) in other.iter() {

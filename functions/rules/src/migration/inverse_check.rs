@@ -15,7 +15,7 @@ impl Plan {
     /// Returns errors for the tables that `inverse` reads although the plan does not write to them.
     /// Nothing could be restored from them.
     #[must_use]
-    pub fn unwritten(&self) -> Vec<PlanError> {
+    pub fn unwritten_inverse_tables(&self) -> Vec<PlanError> {
         let written = self.target_tables(Direction::Forward);
         let wrong = self
             .inverse
@@ -42,14 +42,19 @@ impl Migration {
     ///
     /// # Errors
     /// The item that is not restored, and why.
-    pub fn comes_back(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
+    pub fn check_inverse(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
         match self.kind {
-            Kind::InPlace | Kind::Purge => self.comes_back_in_place(inverse, table, item),
-            Kind::Restructure | Kind::Split => self.comes_back_elsewhere(inverse, table, item),
+            Kind::InPlace | Kind::Purge => self.check_inverse_in_place(inverse, table, item),
+            Kind::Restructure | Kind::Split => self.check_inverse_to_targets(inverse, table, item),
         }
     }
 
-    fn comes_back_elsewhere(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
+    fn check_inverse_to_targets(
+        &self,
+        inverse: &Self,
+        table: &str,
+        item: &Item,
+    ) -> Result<(), String> {
         let Some(item) = self.visible(table, item) else { return Ok(()) };
         let source = self.source_item(table, &item)?;
         if self.kind == Kind::Split {
@@ -79,7 +84,12 @@ impl Migration {
         if made.is_empty() { Err(format!("{source} has no way back")) } else { Ok(()) }
     }
 
-    fn comes_back_in_place(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
+    fn check_inverse_in_place(
+        &self,
+        inverse: &Self,
+        table: &str,
+        item: &Item,
+    ) -> Result<(), String> {
         if self.rewrite(table, item)? != Rewrite::Keep {
             return Ok(());
         }
@@ -141,7 +151,7 @@ mod tests {
             [("orders".to_owned(), schema("id")), ("shop".to_owned(), schema("pk"))].into();
         let compile = |direction| Migration::compile(plan, direction, &schemas).unwrap();
         let (forward, inverse) = (compile(Direction::Forward), compile(Direction::Reverse));
-        forward.comes_back(&inverse, "orders", &item_from_str(item).unwrap())
+        forward.check_inverse(&inverse, "orders", &item_from_str(item).unwrap())
     }
 
     #[test]
@@ -186,9 +196,9 @@ mod tests {
     fn a_way_back_from_an_unwritten_table_is_reported() {
         let there = source("orders", "shop", ".", &[("pk", "{id}")]);
         let right = plan(Kind::Restructure, there.clone(), source("shop", "orders", ".", &[]));
-        assert_eq!(right.unwritten(), []);
+        assert_eq!(right.unwritten_inverse_tables(), []);
         let wrong = plan(Kind::Restructure, there, source("shops", "orders", ".", &[]));
-        let errors = wrong.unwritten();
+        let errors = wrong.unwritten_inverse_tables();
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].place, "inverse[0].table");
         let reason = &errors[0].reason;
