@@ -35,7 +35,7 @@ use crate::histories::{DynamoDbHistories, Histories};
 use crate::maintenance;
 use crate::metrics::{self, Metrics};
 use crate::migration::control_table::Control;
-use crate::migration::{Begun, Migrations, Throttling};
+use crate::migration::{BatchStart, Migrations, Throttling};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
@@ -330,13 +330,13 @@ pub async fn run_migration() -> ExitCode {
         let deadline = deadline_of(event.context.deadline());
         match event::decode(event.payload.get())? {
             Event::Batch(batch) => match Box::pin(function.begin(&batch, deadline)).await? {
-                Begun::Frame(frame) => {
+                BatchStart::Frame(frame) => {
                     let (started, now) = (Instant::now(), SystemTime::now());
                     let lag = metrics::lag(&batch, now);
                     let result = function.follow(&frame, &batch, deadline).await;
-                    tell("migration", batch.len(), lag, started, result)
+                    log_batch("migration", batch.len(), lag, started, result)
                 }
-                Begun::Done(response) => Ok(response),
+                BatchStart::Done(response) => Ok(response),
             },
             Event::Other => Err(Diagnostic::from(Failure::Fatal(
                 "the event has no `Records`; invoke this function by event source mappings of the control table's stream and of the source tables' streams".to_owned(),
@@ -358,11 +358,11 @@ async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
         return Ok(None);
     };
     let lag = metrics::lag(&batch, now);
-    tell(name, batch.len(), lag, started, result).map(Some)
+    log_batch(name, batch.len(), lag, started, result).map(Some)
 }
 
 /// Writes a batch's log line and metrics.
-fn tell(
+fn log_batch(
     name: &str,
     records: usize,
     lag: Option<Duration>,

@@ -100,12 +100,12 @@ pub struct Reconciler<S, T> {
 
 /// Distinct names of counters.
 #[derive(Debug, Default)]
-struct Names {
+struct CounterNames {
     names: BTreeSet<String>,
     bytes: usize,
 }
 
-impl Names {
+impl CounterNames {
     /// Adds a name, unless the names would take more than `most` bytes. Returns whether the set
     /// contains the name now.
     fn add(&mut self, name: &str, most: usize) -> bool {
@@ -123,7 +123,7 @@ impl Names {
 
 /// The data that a check of one counter read.
 #[derive(Debug, Default)]
-struct Look {
+struct CounterReads {
     values: BTreeMap<u32, Number>,
     unreadable: BTreeSet<u32>,
 }
@@ -210,7 +210,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         report: &mut ReconcileReport,
     ) -> Result<(BTreeSet<String>, bool), Failure> {
         let start = scan_in_turn(minute);
-        let mut names = Names::default();
+        let mut names = CounterNames::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
             // The other half is for counters that have slots but no total.
             names.add(key, NAMES_BYTES_MAX / 2)
@@ -298,11 +298,11 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         totals: &BTreeMap<String, Total>,
         is_first_look: bool,
         report: &mut ReconcileReport,
-    ) -> Result<BTreeMap<String, Look>, Failure> {
+    ) -> Result<BTreeMap<String, CounterReads>, Failure> {
         let mut wanted: BTreeMap<String, (&str, u32)> = BTreeMap::new();
-        let mut looks: BTreeMap<String, Look> = BTreeMap::new();
+        let mut looks: BTreeMap<String, CounterReads> = BTreeMap::new();
         for (counter, total) in totals {
-            looks.insert(counter.clone(), Look::default());
+            looks.insert(counter.clone(), CounterReads::default());
             let slots = slots_needed(total, self.rule.slot_count).into_iter();
             for slot in slots.filter(|slot| Counters::can_have_slot(counter, *slot)) {
                 wanted.insert(Counters::slot_key_text(counter, slot), (counter, slot));
@@ -322,7 +322,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok(looks)
     }
 
-    fn see(&self, key: &str, slot: u32, item: &Item, look: &mut Look) {
+    fn see(&self, key: &str, slot: u32, item: &Item, look: &mut CounterReads) {
         match self.rule.value_of_slot(item) {
             Ok(value) => {
                 look.values.insert(slot, value);

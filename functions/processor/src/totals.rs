@@ -99,7 +99,7 @@ impl<T: Table> Totals<T> {
         cells: &Cells,
         found: &Found,
     ) -> Result<(bool, Option<DamagedTotal>), Failure> {
-        let is_left_out = found.left_out.contains(counter);
+        let is_left_out = found.not_loaded.contains(counter);
         let mut found = found.totals.get(counter).cloned();
         let mut failure = "other writers keep changing this total".to_owned();
         let mut attempts = self.retry.attempts();

@@ -146,7 +146,7 @@ struct HourWork {
 
 /// Parts that become one object.
 #[derive(Default)]
-struct Opened<'p> {
+struct OpenParts<'p> {
     readers: Vec<(ObjectReader, &'p Part)>,
     lineage: Lineage,
     columns: UnitedColumns,
@@ -339,7 +339,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 match deadline.limit(step).await {
                     Ok(ChunkOutcome::Done) => return Ok(()),
                     Ok(ChunkOutcome::More) => {}
-                    Ok(ChunkOutcome::Disturbed) => break,
+                    Ok(ChunkOutcome::ConcurrentChange) => break,
                     Err(Failure::Retry(reason)) => {
                         warn!(%hour, reason, "concurrent change during compaction; the hour is listed again");
                         break;
@@ -380,7 +380,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             return Ok(ChunkOutcome::Done);
         }
         let Some(chunk) = self.gather(work).await? else {
-            return Ok(ChunkOutcome::Disturbed);
+            return Ok(ChunkOutcome::ConcurrentChange);
         };
         let number = work.known.number_last + 1;
         if number > PART_NUMBER_MAX {
@@ -395,7 +395,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let PutOutcome::Created { entity_tag } =
             self.store.put_if_absent(&name, object, PARQUET).await?
         else {
-            return Ok(ChunkOutcome::Disturbed);
+            return Ok(ChunkOutcome::ConcurrentChange);
         };
         if !self.are_unchanged(hour, &chunk.parts).await? {
             // An erasure changed a part meanwhile, so the new object contains erased rows and must
@@ -403,7 +403,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             if let Some(entity_tag) = entity_tag {
                 self.store.remove(&name, &entity_tag).await?;
             }
-            return Ok(ChunkOutcome::Disturbed);
+            return Ok(ChunkOutcome::ConcurrentChange);
         }
         work.known.number_last = number;
         work.parts.drain(..chunk.parts.len());
@@ -461,7 +461,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             entries.iter().map(|entry| self.store.remove(&entry.name, &entry.entity_tag)).collect();
         let mut removals = stream::iter(removals).buffer_unordered(REQUESTS_AT_ONCE);
         while let Some(outcome) = removals.try_next().await? {
-            *removed += usize::from(outcome == ChangeOutcome::Made);
+            *removed += usize::from(outcome == ChangeOutcome::Changed);
         }
         Ok(())
     }
@@ -489,11 +489,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
     async fn gather(&self, work: &mut HourWork) -> Result<Option<Chunk>, Failure> {
         let HourWork { parts, known } = work;
         let Some(opened) = self.open_first(parts).await? else { return Ok(None) };
-        let Opened { readers, mut lineage, columns } = opened;
+        let OpenParts { readers, mut lineage, columns } = opened;
         let Some((_, part)) = readers.first() else { return Ok(None) };
         let schema = columns.schema();
         let mut begin = || {
-            lineage.tell_columns(columns.told()?);
+            lineage.tell_columns(columns.metadata_text()?);
             ObjectWriter::begin(&schema, &lineage)
         };
         let mut writer = begin().map_err(|error| not_of_the_archive(&part.entry.name, &error))?;
@@ -521,8 +521,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     async fn open_first<'p>(
         &self,
         parts: &'p VecDeque<Part>,
-    ) -> Result<Option<Opened<'p>>, Failure> {
-        let mut opened = Opened::default();
+    ) -> Result<Option<OpenParts<'p>>, Failure> {
+        let mut opened = OpenParts::default();
         let candidates: Vec<&Part> = of_one_object(parts).collect();
         let (mut left, mut at_once) = (candidates.as_slice(), 2);
         while !left.is_empty() {
@@ -577,7 +577,7 @@ enum ChunkOutcome {
     /// An object was written; there may be more.
     More,
     /// A concurrent change was detected: list the hour again.
-    Disturbed,
+    ConcurrentChange,
 }
 
 fn unwritable(name: &str, error: &dyn std::fmt::Display) -> Failure {

@@ -17,7 +17,7 @@ use rules::archive::ColumnType;
 
 use super::encoding::{TypedColumn, writer_properties};
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
-use super::united_columns::ToldColumn;
+use super::united_columns::ColumnMetadata;
 
 /// Metadata: the typed columns, as JSON.
 pub(super) const COLUMNS: &str = "weir.columns";
@@ -182,7 +182,7 @@ impl ObjectWriter {
     /// # Errors
     /// When the metadata about typed columns cannot be read.
     pub(super) fn begin(schema: &SchemaRef, lineage: &Lineage) -> Result<Self, ParquetError> {
-        let told: BTreeMap<String, ToldColumn> =
+        let told: BTreeMap<String, ColumnMetadata> =
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;

@@ -22,7 +22,7 @@ use rules::fan_out::{
 use tracing::warn;
 
 use super::statements::write_of_job;
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, PAGE_COPIES, SamplePart};
+use super::{CopyGuard, CopyOutcome, CopyOutline, CopyPage, CopyTables, PAGE_COPIES, SamplePart};
 use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
@@ -306,8 +306,8 @@ impl Expression {
                 self.value(":mark", SdkValue::S(mark.text()));
                 "(attribute_not_exists(#mark) OR NOT begins_with(#mark, :prefix) OR #mark < :mark)"
             }
-            CopyGuard::Seen(None) => "attribute_not_exists(#mark)",
-            CopyGuard::Seen(Some(seen)) => {
+            CopyGuard::MarkUnchanged(None) => "attribute_not_exists(#mark)",
+            CopyGuard::MarkUnchanged(Some(seen)) => {
                 self.value(":seen", to_sdk(seen));
                 "#mark = :seen"
             }
@@ -419,10 +419,10 @@ impl CopyTables for DynamoDbCopies {
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
-    ) -> Result<BTreeMap<String, Glimpse>, Failure> {
+    ) -> Result<BTreeMap<String, CopyOutline>, Failure> {
         let names: Vec<&str> = self.keys_of(rule).iter().map(String::as_str).collect();
         let table = (rule.target.as_str(), FAN_OUT_RULES);
-        self.read(table, keys, &names, |copy| Glimpse::of(rule, copy)).await
+        self.read(table, keys, &names, |copy| CopyOutline::of(rule, copy)).await
     }
 
     async fn write(

@@ -10,7 +10,7 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, StreamRecord, StreamViewType, json};
 use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute};
 
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, SamplePart};
+use super::{CopyGuard, CopyOutcome, CopyOutline, CopyPage, CopyTables, SamplePart};
 use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::in_memory::{Faults, Unreliable};
@@ -247,7 +247,7 @@ fn holds(rule: &CopyRule, copy: &Item, mark: &Mark, guard: &CopyGuard) -> bool {
             CopyGuard::Older => found_text.is_none_or(|found| {
                 !found.starts_with(&Mark::prefix(&mark.origin)) || found < mark.text().as_str()
             }),
-            CopyGuard::Seen(seen) => found == seen.as_ref(),
+            CopyGuard::MarkUnchanged(seen) => found == seen.as_ref(),
         }
 }
 
@@ -341,13 +341,13 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
-    ) -> Result<BTreeMap<String, Glimpse>, Failure> {
+    ) -> Result<BTreeMap<String, CopyOutline>, Failure> {
         self.requests.request().await?;
         self.take_reads(keys.len())?;
         self.state.lock().unwrap().origins_at_once.0 = 0;
         let found = keys.iter().filter_map(|(text, key)| {
             let copy = self.item(COPIES, key["line"].as_str()?)?;
-            Some((text.clone(), Glimpse::of(rule, copy)))
+            Some((text.clone(), CopyOutline::of(rule, copy)))
         });
         Ok(found.collect())
     }

@@ -8,10 +8,10 @@
 //! resumes after a crash, and no two workers write the same large page. The rule decides the
 //! expected values of copies.
 
+mod checks;
 mod dynamodb;
 #[cfg(test)]
 mod in_memory;
-mod looks;
 mod self_check;
 mod statements;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item};
 use rules::fan_out::{
-    CopyRule, FanOut, Job, Latest, OnDelete, Origin, OriginState, Update, mark_attribute,
+    CopyRule, FanOut, Job, LatestOriginState, OnDelete, Origin, OriginState, Update, mark_attribute,
 };
 use rules::{Folded, Found, Needs};
 
@@ -38,7 +38,7 @@ use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::WriteOutcome;
 use crate::tables::statements::STATEMENTS_MAX;
 
-use visit::{Extent, Times};
+use visit::{Deadlines, JobExtent};
 
 /// Concurrent requests that write copies of one origin: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
@@ -92,14 +92,14 @@ impl CopyPage {
 
 /// The data that is kept of a copy that was read only to find its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glimpse {
+pub struct CopyOutline {
     /// The index key and the mark of the copy.
     pub copy: Item,
     /// The size of the copy in bytes.
     pub bytes: usize,
 }
 
-impl Glimpse {
+impl CopyOutline {
     /// Returns the data that is kept of a copy of this rule.
     #[must_use]
     pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
@@ -126,7 +126,7 @@ pub enum CopyGuard {
     /// The item is a copy of the mark's origin, and its own mark is older or of another origin.
     Older,
     /// The item is a copy of the mark's origin, and its own mark is unchanged since it was read.
-    Seen(Option<AttributeValue>),
+    MarkUnchanged(Option<AttributeValue>),
 }
 
 impl CopyGuard {
@@ -135,7 +135,9 @@ impl CopyGuard {
     pub fn of_job(update: &Update) -> Self {
         match update {
             Update::Set { .. } => Self::Older,
-            Update::Delete { mark } => Self::Seen(Some(AttributeValue::from(mark.text().as_str()))),
+            Update::Delete { mark } => {
+                Self::MarkUnchanged(Some(AttributeValue::from(mark.text().as_str())))
+            }
         }
     }
 }
@@ -200,7 +202,7 @@ pub trait CopyTables: Send + Sync {
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
-    ) -> impl Future<Output = Result<BTreeMap<String, Glimpse>, Failure>> + Send;
+    ) -> impl Future<Output = Result<BTreeMap<String, CopyOutline>, Failure>> + Send;
 
     /// Writes a copy if the guard holds.
     fn write(
@@ -258,18 +260,21 @@ pub struct Copies<T> {
 }
 
 /// Attempts at one operation, and the reason why the last one failed.
-struct Trying {
+struct OperationAttempts {
     attempts: Attempts,
     failure: String,
 }
 
-impl Trying {
+impl OperationAttempts {
     async fn next(&mut self) -> bool {
         self.attempts.next().await
     }
 
     /// Records an attempt. Returns the result, or `None` if another attempt may help.
-    fn note<R>(&mut self, outcome: Result<Option<R>, Failure>) -> Result<Option<R>, Failure> {
+    fn record_attempt<R>(
+        &mut self,
+        outcome: Result<Option<R>, Failure>,
+    ) -> Result<Option<R>, Failure> {
         match outcome {
             Err(Failure::Retry(reason)) => {
                 self.failure = reason;
@@ -313,8 +318,8 @@ impl<T: CopyTables> Copies<T> {
         self.rule.rule(name).ok_or_else(|| unknown_rule(name))
     }
 
-    fn trying(&self, what: &str) -> Trying {
-        Trying {
+    fn trying(&self, what: &str) -> OperationAttempts {
+        OperationAttempts {
             attempts: self.retry.attempts(),
             failure: format!("other writers keep changing this {what}"),
         }
@@ -325,7 +330,7 @@ impl<T: CopyTables> Copies<T> {
     async fn begin(
         &self,
         origin: &Origin,
-        latest: &Latest,
+        latest: &LatestOriginState,
         deadline: Deadline,
     ) -> Result<usize, Failure> {
         let Some(state) = &latest.0 else { return Ok(0) };
@@ -335,7 +340,7 @@ impl<T: CopyTables> Copies<T> {
             if !trying.next().await {
                 return Err(trying.give_up());
             }
-            if let Some(begun) = trying.note(self.try_to_begin(origin, state).await)? {
+            if let Some(begun) = trying.record_attempt(self.try_to_begin(origin, state).await)? {
                 break begun;
             }
         };
@@ -343,7 +348,7 @@ impl<T: CopyTables> Copies<T> {
         // mark, so two workers would overwrite each other's marks.
         let is_deleting = rule.on_delete == OnDelete::Cascade && state.deleted;
         if let Some(job) = job.filter(|_| !is_deleting) {
-            let work = self.work(rule, origin, job, Extent::Few, Times::until(deadline));
+            let work = self.work(rule, origin, job, JobExtent::OnePage, Deadlines::until(deadline));
             match deadline.part_way(FIRST_PAGE_PERCENT).limit(work).await {
                 // The record of the job continues the work, so the stream of the origins does not
                 // wait.
@@ -392,7 +397,7 @@ impl<T: CopyTables> Copies<T> {
             if !trying.next().await {
                 return Err(trying.give_up());
             }
-            if let Some(found) = trying.note(self.tables.job(origin).await.map(Some))? {
+            if let Some(found) = trying.record_attempt(self.tables.job(origin).await.map(Some))? {
                 break found;
             }
         };
@@ -401,7 +406,7 @@ impl<T: CopyTables> Copies<T> {
             // Every write of the job has its own record, so another worker continues the job.
             return Ok(0);
         }
-        self.work(rule, origin, job, Extent::All, Times::until(deadline)).await?;
+        self.work(rule, origin, job, JobExtent::AllPages, Deadlines::until(deadline)).await?;
         Ok(1)
     }
 }
@@ -425,7 +430,7 @@ impl<T: CopyTables> Executor for Copies<T> {
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
         let origins = std::mem::take(&mut folded.origins);
-        let looks = std::mem::take(&mut folded.looks);
+        let looks = std::mem::take(&mut folded.copy_checks);
         let jobs = std::mem::take(&mut folded.jobs);
         let mut outcomes = TargetOutcome::unknown(folded);
         let origins = in_order(origins).into_iter().map(async |(origin, joined)| {

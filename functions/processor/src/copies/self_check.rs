@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::looks::{Arrivals, Looked, ROUND_COPIES};
+use super::checks::{CheckOutcome, HopsByCopy, ROUND_COPIES};
 use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -65,9 +65,9 @@ pub struct Repaired {
 
 /// The end of the work on a page of a repair.
 enum PageEnd {
-    Whole,
+    Complete,
     /// The work ended after this copy of the page; `None` if it ended before the first copy.
-    Behind(Option<Item>),
+    StoppedAfter(Option<Item>),
 }
 
 #[derive(Deserialize)]
@@ -127,8 +127,8 @@ impl<T: CopyTables> Copies<T> {
                 Err(failure) => return Err(failure),
             };
             match self.repair_page(rule, &page.keys, (half, deadline), &mut checked).await? {
-                PageEnd::Whole => after = page.next,
-                PageEnd::Behind(settled) => {
+                PageEnd::Complete => after = page.next,
+                PageEnd::StoppedAfter(settled) => {
                     after = settled.or(after);
                     break;
                 }
@@ -155,7 +155,7 @@ impl<T: CopyTables> Copies<T> {
         let mut settled = None;
         for some in keys.chunks(ROUND_COPIES) {
             let texts: Vec<String> = some.iter().map(json::item_to_string).collect();
-            let mut looked = self.look_at_all(rule, &texts, &Arrivals::new(), deadline).await;
+            let mut looked = self.look_at_all(rule, &texts, &HopsByCopy::new(), deadline).await;
             let mut postponed = 0;
             for (key, text) in some.iter().zip(&texts) {
                 match looked.remove(text) {
@@ -164,9 +164,9 @@ impl<T: CopyTables> Copies<T> {
                     // After a copy that could not be checked, later copies are not counted now,
                     // because the next run checks them again. A write is counted now, because the
                     // next run does not repeat it.
-                    Some(Ok(Looked::Written)) => checked.repaired += 1,
-                    Some(Ok(Looked::Refused)) if postponed == 0 => checked.refused += 1,
-                    Some(Ok(Looked::Refused | Looked::InOrder)) => {}
+                    Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
+                    Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
+                    Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}
                 }
                 if postponed == 0 {
                     checked.copies += 1;
@@ -175,13 +175,13 @@ impl<T: CopyTables> Copies<T> {
             }
             if postponed > 0 {
                 checked.postponed = postponed;
-                return Ok(PageEnd::Behind(settled));
+                return Ok(PageEnd::StoppedAfter(settled));
             }
             if half.is_over() {
-                return Ok(PageEnd::Behind(settled));
+                return Ok(PageEnd::StoppedAfter(settled));
             }
         }
-        Ok(PageEnd::Whole)
+        Ok(PageEnd::Complete)
     }
 
     async fn look_and_report(
@@ -193,12 +193,12 @@ impl<T: CopyTables> Copies<T> {
     ) -> Result<(), Failure> {
         report.copies += keys.len();
         let keys: Vec<String> = keys.iter().map(json::item_to_string).collect();
-        let looked = self.look_at_all(rule, &keys, &Arrivals::new(), deadline).await;
+        let looked = self.look_at_all(rule, &keys, &HopsByCopy::new(), deadline).await;
         for look in looked.into_values() {
             match look {
-                Ok(Looked::InOrder) => {}
-                Ok(Looked::Written) => report.repaired += 1,
-                Ok(Looked::Refused) => report.refused += 1,
+                Ok(CheckOutcome::UpToDate) => {}
+                Ok(CheckOutcome::Written) => report.repaired += 1,
+                Ok(CheckOutcome::Refused) => report.refused += 1,
                 Err(Failure::Retry(_)) => report.postponed += 1,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }

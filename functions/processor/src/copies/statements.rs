@@ -136,10 +136,15 @@ impl CopyStatement {
 /// would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
     // If literals make the statement too long, it is built again with parameters only.
-    [true, false].into_iter().find_map(|is_literal| said(rule, key, update, is_literal))
+    [true, false].into_iter().find_map(|is_literal| statement(rule, key, update, is_literal))
 }
 
-fn said(rule: &CopyRule, key: &Item, update: &Update, is_literal: bool) -> Option<CopyStatement> {
+fn statement(
+    rule: &CopyRule,
+    key: &Item,
+    update: &Update,
+    is_literal: bool,
+) -> Option<CopyStatement> {
     let mut statement = CopyStatement { is_literal, ..CopyStatement::default() };
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
     names.extend(key.keys().map(String::as_str));

@@ -22,7 +22,7 @@ use crate::tables::statements::STATEMENTS_MAX;
 
 /// The deadlines of work on a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct Deadlines {
     /// After this time no further page or copy is begun.
     stop: Deadline,
     /// Until this time, requests in progress may finish. Enough time is left after it to save the
@@ -30,7 +30,7 @@ pub(super) struct Times {
     finish: Deadline,
 }
 
-impl Times {
+impl Deadlines {
     /// Returns deadlines for the time until `deadline`: half of it for new work, and half of the
     /// rest to finish the work.
     pub(super) fn until(deadline: Deadline) -> Self {
@@ -40,26 +40,26 @@ impl Times {
 
 /// How many copies of a job to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum JobExtent {
     /// One page, if the origin has few copies.
-    Few,
+    OnePage,
     /// All pages that the time allows.
-    All,
+    AllPages,
 }
 
-impl Extent {
-    /// Returns how many copies to read in a page. For `Few`, one more than the upper bound, to
+impl JobExtent {
+    /// Returns how many copies to read in a page. For `OnePage`, one more than the upper bound, to
     /// detect that there are more.
     fn page_copies(self) -> usize {
         match self {
-            Self::Few => COPIES_AT_ONCE + 1,
-            Self::All => PAGE_COPIES,
+            Self::OnePage => COPIES_AT_ONCE + 1,
+            Self::AllPages => PAGE_COPIES,
         }
     }
 }
 
 /// A job in progress.
-struct Visit {
+struct JobInProgress {
     job: Job,
     /// Whether the job has progress that is not saved in the table.
     is_unsaved: bool,
@@ -67,7 +67,7 @@ struct Visit {
     saved: Instant,
 }
 
-impl Visit {
+impl JobInProgress {
     fn move_to(&mut self, cursor: Option<Item>) {
         self.job.cursor = cursor;
         self.is_unsaved = true;
@@ -80,7 +80,7 @@ impl Visit {
     }
 
     /// Records the outcome of a page in the job. Returns why some copies were not written.
-    fn note(&mut self, page: &mut CopyPage, written: Written) -> Option<Failure> {
+    fn record_page(&mut self, page: &mut CopyPage, written: PageOutcome) -> Option<Failure> {
         self.job.copies += written.written;
         self.job.refused += written.refused;
         if written.is_origin_there {
@@ -100,7 +100,7 @@ impl Visit {
 
 /// The outcome of writing some copies.
 #[derive(Debug, Default)]
-struct Written {
+struct PageOutcome {
     /// Number of copies whose guard held.
     written: u64,
     /// Positions of the copies whose guard did not hold.
@@ -117,7 +117,7 @@ struct Written {
     failure: Option<Failure>,
 }
 
-impl Written {
+impl PageOutcome {
     fn failed(failure: Failure) -> Self {
         Self { failure: Some(failure), ..Self::default() }
     }
@@ -148,7 +148,7 @@ const MARKS_AT_ONCE: usize = 10;
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
 /// The marks of other workers on copies of the same deletion, by the copy's position in the page.
-type MarkedOver = BTreeMap<usize, Mark>;
+type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
     Failure::Retry("out of time in this invocation".to_owned())
@@ -162,11 +162,11 @@ impl<T: CopyTables> Copies<T> {
         rule: &CopyRule,
         origin: &Origin,
         job: Job,
-        extent: Extent,
-        times: Times,
+        extent: JobExtent,
+        times: Deadlines,
     ) -> Result<(), Failure> {
         let key = parsed(json::attribute_value_from_str(&origin.key), &origin.key)?;
-        let mut visit = Visit { job, is_unsaved: false, saved: Instant::now() };
+        let mut visit = JobInProgress { job, is_unsaved: false, saved: Instant::now() };
         let mut ahead = None;
         while !visit.job.done {
             let page = match ahead.take() {
@@ -176,10 +176,10 @@ impl<T: CopyTables> Copies<T> {
                     self.read_page(rule, &key, after, extent.page_copies()).await
                 }
             };
-            if extent == Extent::Few && page.as_ref().is_ok_and(CopyPage::is_large) {
+            if extent == JobExtent::OnePage && page.as_ref().is_ok_and(CopyPage::is_large) {
                 return Ok(());
             }
-            let is_last = extent == Extent::Few || times.stop.is_over();
+            let is_last = extent == JobExtent::OnePage || times.stop.is_over();
             let failure = match page {
                 Ok(mut page) => {
                     let update = update_of(rule, origin, &visit.job.state, nonce());
@@ -196,7 +196,7 @@ impl<T: CopyTables> Copies<T> {
                     let write = self.write_page(rule, origin, &key, &page.keys, &update, times);
                     let (written, read) = tokio::join!(write, read);
                     ahead = read;
-                    visit.note(&mut page, written)
+                    visit.record_page(&mut page, written)
                 }
                 Err(failure) => Some(failure),
             };
@@ -222,7 +222,7 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Saves a job's progress. Returns whether this executor still owns the job.
-    async fn save(&self, origin: &Origin, visit: &mut Visit) -> Result<bool, Failure> {
+    async fn save(&self, origin: &Origin, visit: &mut JobInProgress) -> Result<bool, Failure> {
         let found = visit.job.revision;
         visit.job.revision += 1;
         let written = self.tables.put_job(&visit.job.to_item(origin), found).await?;
@@ -239,8 +239,8 @@ impl<T: CopyTables> Copies<T> {
     ) -> Result<CopyPage, Failure> {
         let mut trying = self.trying("index");
         while trying.next().await {
-            if let Some(page) =
-                trying.note(self.tables.page(rule, origin, after, most).await.map(Some))?
+            if let Some(page) = trying
+                .record_attempt(self.tables.page(rule, origin, after, most).await.map(Some))?
             {
                 return Ok(page);
             }
@@ -257,13 +257,13 @@ impl<T: CopyTables> Copies<T> {
         key: &AttributeValue,
         copies: &[Item],
         update: &Update,
-        times: Times,
-    ) -> Written {
+        times: Deadlines,
+    ) -> PageOutcome {
         let written = match (update, update.marking()) {
             (Update::Delete { mark }, Some(marking)) => {
                 let marked = self.write_all(rule, copies, &marking, times).await;
                 // A copy that was marked in time may be deleted until `finish`.
-                let times = Times { stop: times.finish, ..times };
+                let times = Deadlines { stop: times.finish, ..times };
                 self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
             _ => self.write_all(rule, copies, update, times).await,
@@ -284,15 +284,15 @@ impl<T: CopyTables> Copies<T> {
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
         mark: &Mark,
-        mut marked: Written,
-        times: Times,
-    ) -> Written {
+        mut marked: PageOutcome,
+        times: Deadlines,
+    ) -> PageOutcome {
         if marked.is_fatal() {
             return marked;
         }
         match times.finish.limit(self.is_there(rule, origin, key)).await {
-            Err(failure) => return Written::failed(failure),
-            Ok(true) => return Written { is_origin_there: true, ..Written::default() },
+            Err(failure) => return PageOutcome::failed(failure),
+            Ok(true) => return PageOutcome { is_origin_there: true, ..PageOutcome::default() },
             Ok(false) => {}
         }
         let copies = copies.get(..marked.visited).unwrap_or_default();
@@ -324,8 +324,8 @@ impl<T: CopyTables> Copies<T> {
         place: (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
         mark: &Mark,
-        deleted: &mut Written,
-        times: Times,
+        deleted: &mut PageOutcome,
+        times: Deadlines,
     ) {
         let mut open = std::mem::take(&mut deleted.passed_over);
         open.retain(|at| *at < deleted.visited);
@@ -334,7 +334,9 @@ impl<T: CopyTables> Copies<T> {
         while !open.is_empty() && !deleted.is_origin_there {
             let attempt = async {
                 if trying.next().await {
-                    trying.note(self.marked_over(place.0, copies, mark, &open).await)
+                    trying.record_attempt(
+                        self.read_marks_of_others(place.0, copies, mark, &open).await,
+                    )
                 } else {
                     Err(Failure::Retry(trying.failure.clone()))
                 }
@@ -368,14 +370,14 @@ impl<T: CopyTables> Copies<T> {
     /// Reads the copies at the first of these positions. Returns the number of copies read, and the
     /// marks of other workers for the same deletion. It reads as many copies as a batch writes
     /// immediately, or fewer if they are large or the table is throttled.
-    async fn marked_over(
+    async fn read_marks_of_others(
         &self,
         rule: &CopyRule,
         copies: &[Item],
         mark: &Mark,
         places: &[usize],
-    ) -> Result<Option<(usize, MarkedOver)>, Failure> {
-        let (mut found, mut count, mut bytes) = (MarkedOver::new(), 0, 0);
+    ) -> Result<Option<(usize, MarksOfOthers)>, Failure> {
+        let (mut found, mut count, mut bytes) = (MarksOfOthers::new(), 0, 0);
         for some in places.chunks(MARKS_AT_ONCE) {
             if count >= COPIES_AT_ONCE || bytes >= MARKED_BYTES {
                 break;
@@ -408,9 +410,9 @@ impl<T: CopyTables> Copies<T> {
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
-        (mark, found): (&Mark, MarkedOver),
-        deleted: &mut Written,
-        times: Times,
+        (mark, found): (&Mark, MarksOfOthers),
+        deleted: &mut PageOutcome,
+        times: Deadlines,
     ) -> Vec<usize> {
         let places: Vec<usize> = found.keys().copied().collect();
         let update = Update::Delete { mark: mark.above(found.values(), nonce()) };
@@ -454,7 +456,9 @@ impl<T: CopyTables> Copies<T> {
         let keys = BTreeMap::from([(origin.key.clone(), key.clone())]);
         let mut trying = self.trying("origin");
         while trying.next().await {
-            if let Some(found) = trying.note(self.tables.origins(rule, &keys).await.map(Some))? {
+            if let Some(found) =
+                trying.record_attempt(self.tables.origins(rule, &keys).await.map(Some))?
+            {
                 return Ok(!found.is_empty());
             }
         }
@@ -471,7 +475,7 @@ impl<T: CopyTables> Copies<T> {
         let mut trying = self.trying("copy");
         while trying.next().await {
             let written = self.tables.write(rule, key, update, &guard).await;
-            if let Some(outcome) = trying.note(written.map(Some))? {
+            if let Some(outcome) = trying.record_attempt(written.map(Some))? {
                 return Ok(outcome);
             }
         }
@@ -486,14 +490,14 @@ impl<T: CopyTables> Copies<T> {
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-        times: Times,
-    ) -> Written {
+        times: Deadlines,
+    ) -> PageOutcome {
         if times.stop.is_over() {
-            return Written::failed(out_of_time());
+            return PageOutcome::failed(out_of_time());
         }
         let together = async { Ok(self.tables.write_some(rule, keys, update).await) };
         let mut outcomes = times.finish.limit(together).await.unwrap_or_default().into_iter();
-        let mut all = Written::default();
+        let mut all = PageOutcome::default();
         for (place, key) in keys.iter().enumerate() {
             let outcome = match outcomes.next().flatten() {
                 Some(outcome) => Ok(outcome),
@@ -507,7 +511,7 @@ impl<T: CopyTables> Copies<T> {
                     all.refused += 1;
                     all.refusal.get_or_insert_with(|| (json::item_to_string(key), reason));
                 }
-                Err(failure) => all.add(Written::failed(failure)),
+                Err(failure) => all.add(PageOutcome::failed(failure)),
             }
             if all.is_fatal() {
                 break;
@@ -523,14 +527,14 @@ impl<T: CopyTables> Copies<T> {
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-        times: Times,
-    ) -> Written {
+        times: Deadlines,
+    ) -> PageOutcome {
         let chunks = keys.chunks(STATEMENTS_MAX).enumerate();
         let writes: Vec<_> = chunks
             .map(async |(number, keys)| (number, self.write_some(rule, keys, update, times).await))
             .collect();
         let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
-        let (mut all, mut visited) = (Written::default(), BTreeMap::new());
+        let (mut all, mut visited) = (PageOutcome::default(), BTreeMap::new());
         while let Some((number, mut some)) = writes.next().await {
             visited.insert(number, some.visited);
             some.passed_over.iter_mut().for_each(|place| *place += number * STATEMENTS_MAX);

@@ -20,7 +20,7 @@ use rules::{Effect, Folded, Found, LookAhead, Needs, Refusal, Rule};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
-use crate::event::{self, BatchItemFailure, BatchResponse, Delivered, Event};
+use crate::event::{self, BatchItemFailure, BatchRecord, BatchResponse, Event};
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
@@ -71,7 +71,7 @@ pub struct Frame<R, E, O> {
 #[derive(Debug)]
 pub struct Processed<'p> {
     /// The batch.
-    pub batch: Vec<Delivered<'p>>,
+    pub batch: Vec<BatchRecord<'p>>,
     /// The result of [`Frame::process`].
     pub result: Result<Report, Failure>,
 }
@@ -112,12 +112,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
             return Ok(Some(Processed { batch, result }));
         }
         let found = deadline.limit(self.executor.load(Needs::default())).await;
-        let (event, decided) =
-            event::decode_and_look(payload, |decided: &mut Decided, at, record| {
-                if let Ok(found) = &found {
-                    decided.add(at, self.decide_view(record, found));
-                }
-            })?;
+        let (event, decided) = event::decode_each(payload, |decided: &mut Decided, at, record| {
+            if let Ok(found) = &found {
+                decided.add(at, self.decide_view(record, found));
+            }
+        })?;
         let Event::Batch(batch) = event else { return Ok(None) };
         let result = match found {
             Ok(found) => self.apply(&batch, decided, &found, deadline, Outcome::of(&batch)).await,
@@ -136,7 +135,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     /// to deliver again cannot be named.
     pub async fn process(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
         let Loaded { found, records, failure } = self.load(batch, deadline).await;
@@ -158,7 +157,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     /// that were applied take less.
     async fn apply(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         decided: Decided,
         found: &Found,
         deadline: Deadline,
@@ -197,7 +196,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     /// Returns the effects of a record, and the reason if it is refused. A record that was kept for
     /// the load is not decoded again.
-    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
+    fn decide(&self, delivered: &BatchRecord<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(unreadable);
             match record.and_then(|record| self.rule.decide(record, found)) {
@@ -205,7 +204,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
                 Err(refusal) => (Vec::new(), Some(refusal)),
             }
         } else {
-            delivered.look(|record| self.decide_view(record, found))
+            delivered.with_decoded(|record| self.decide_view(record, found))
         }
     }
 
@@ -222,7 +221,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     async fn put_aside(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         refused: Vec<(usize, String)>,
         deadline: Deadline,
     ) -> Vec<(usize, Result<(), Failure>)> {
@@ -245,7 +244,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 }
 
 /// Returns the positions of the records that a target quarantines, each once, with the reason.
-fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, String)> {
+fn positions_of(target: &TargetOutcome, batch: &[BatchRecord<'_>]) -> Vec<(usize, String)> {
     if target.set_aside.is_empty() {
         return Vec::new();
     }
@@ -253,7 +252,7 @@ fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, 
     let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for position in &target.records {
         let id = batch.get(*position).and_then(|delivered| {
-            delivered.look(|record| record.ok().map(|record| record.event_id.to_string()))
+            delivered.with_decoded(|record| record.ok().map(|record| record.event_id.to_string()))
         });
         ids.entry(id.unwrap_or_default()).or_default().push(*position);
     }
@@ -280,7 +279,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(batch: &[Delivered<'_>]) -> Self {
+    fn of(batch: &[BatchRecord<'_>]) -> Self {
         let summary = Summary { records: batch.len(), ..Summary::default() };
         Self { summary, retry_from: None }
     }
@@ -293,7 +292,7 @@ impl Outcome {
     /// redelivers the same batch.
     fn not_loaded(
         &mut self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         records: usize,
         failure: Failure,
     ) -> Result<(), Failure> {
@@ -324,7 +323,7 @@ impl Outcome {
         }
     }
 
-    fn report(mut self, batch: &[Delivered<'_>]) -> Result<Report, Failure> {
+    fn report(mut self, batch: &[BatchRecord<'_>]) -> Result<Report, Failure> {
         let mut response = BatchResponse::default();
         if let Some((first, reason)) = self.retry_from {
             // A record without a readable sequence number cannot be reported. An earlier record is

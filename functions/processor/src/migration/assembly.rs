@@ -16,7 +16,7 @@ use model::{Item, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
 
 use super::PLAN_TABLE;
-use super::targets::{Put, Targets};
+use super::targets::{TargetPut, Targets};
 use super::window::Window;
 use crate::failure::Failure;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
@@ -99,12 +99,12 @@ impl Targets {
         for (target, item) in assembled.targets {
             let stands = standing.get(&target.key).and_then(Option::as_ref);
             match self.put_assembled(&target, &source, stands, item).await? {
-                Put::Written => written = true,
-                Put::Refused(reason) => {
+                TargetPut::Written => written = true,
+                TargetPut::Refused(reason) => {
                     self.note_problem(ProblemKind::Refused, &target, &self.key(&target)?, &reason)
                         .await?;
                 }
-                Put::Stands(_) => return Ok(None),
+                TargetPut::GuardFailed(_) => return Ok(None),
             }
         }
         Ok(Some(written))
@@ -116,12 +116,12 @@ impl Targets {
         source: &str,
         stands: Option<&Item>,
         item: Option<Item>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<TargetPut, Failure> {
         let key = self.key(target)?;
         let known = match stands.filter(|item| item.contains_key(MARK)) {
             Some(item) => match Registers::from_item(item) {
                 Ok(registers) => Some(registers),
-                Err(error) => return Ok(Put::Refused(error.to_string())),
+                Err(error) => return Ok(TargetPut::Refused(error.to_string())),
             },
             None => None,
         };

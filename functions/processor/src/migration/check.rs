@@ -25,7 +25,7 @@ use rules::migration::{
 use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
-use super::window::Extent;
+use super::window::WorkKind;
 use super::{PLAN_TABLE, documents, foreign_items, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ pub(super) struct Difference {
 /// The repair of a target.
 pub(super) enum Repair {
     /// Apply these registers to the target.
-    Say(Target, Registers),
+    ApplyRegisters(Target, Registers),
     /// Assemble the document from its parts again. The keys are those under which the document
     /// existed.
     Assemble(Document, Keys),
@@ -90,21 +90,21 @@ pub(super) async fn sources(
         }
         if task.direction == Direction::Forward
             && let Some(inverse) = worker.inverse()
-            && let Err(reason) = migration.comes_back(inverse, &task.table, item)
+            && let Err(reason) = migration.check_inverse(inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
         }
     }
     let look = |items: Vec<Item>| async move { differences(worker, task, &items).await }.boxed();
     let found = differences(worker, task, &suspects).await?;
-    let found = look_again(found, deadline, look).await?;
+    let found = recheck_mismatches(found, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 
 /// Checks mismatches again, because they may be changes in flight. Returns the mismatches of the
 /// last check. Stops early enough to leave time for their repair. Each check reads the items again.
 /// The future is boxed, because the compiler limits the nesting of futures.
-pub(super) async fn look_again<'l, S, D>(
+pub(super) async fn recheck_mismatches<'l, S, D>(
     mut found: Vec<(S, D)>,
     deadline: Deadline,
     look: impl Fn(Vec<S>) -> BoxFuture<'l, Result<Vec<(S, D)>, Failure>>,
@@ -185,7 +185,8 @@ async fn differences(
             };
             let text = format!("{} {key}, from {source}", target.table);
             let register = Register { stamp: stamp.reconciled(task.run), item: Some(expected) };
-            let repair = Some(Repair::Say(target, Registers::of(source.clone(), register)));
+            let repair =
+                Some(Repair::ApplyRegisters(target, Registers::of(source.clone(), register)));
             found.push((item.clone(), Difference { kind, text, repair }));
         }
     }
@@ -267,7 +268,7 @@ pub(super) async fn targets(
             .boxed()
     };
     let found = extras(worker, task, &suspects).await?;
-    let found = look_again(found, deadline, look).await?;
+    let found = recheck_mismatches(found, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 
@@ -322,7 +323,7 @@ async fn extras(
             continue;
         }
         let repair = Register { stamp: register.stamp.reconciled(task.run), item: None };
-        let repair = Some(Repair::Say(target, Registers::of(text, repair)));
+        let repair = Some(Repair::ApplyRegisters(target, Registers::of(text, repair)));
         found.push((item.clone(), Difference { kind: "extra", text: place, repair }));
     }
     if task.direction == Direction::Reverse
@@ -383,7 +384,8 @@ async fn left_behind(
             continue;
         }
         let register = Register { stamp: Stamp::lowest().reconciled(task.run), item: None };
-        let repair = Some(Repair::Say(target, Registers::of(origin.to_string(), register)));
+        let repair =
+            Some(Repair::ApplyRegisters(target, Registers::of(origin.to_string(), register)));
         found.push(((*item).clone(), Difference { kind: "extra", text, repair }));
     }
     Ok(found)
@@ -445,11 +447,13 @@ pub(super) async fn report<S>(
     found: Vec<(S, Difference)>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
-    let alone = worker.targets.window(Extent::One);
+    let alone = worker.targets.window(WorkKind::One);
     for (_, Difference { kind, text, repair }) in found {
         tally.sample(kind, &text);
         let written = match repair.filter(|_| task.repairs) {
-            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said, &alone).await?,
+            Some(Repair::ApplyRegisters(target, said)) => {
+                worker.targets.join(&target, &said, &alone).await?
+            }
             Some(Repair::Assemble(document, keys)) => {
                 worker.targets.assemble(&document, &keys, &alone).await?
             }

@@ -13,7 +13,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use model::{Item, KeySchema, KeyValue, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, key_of, visible};
 
-use super::check::{Difference, Repair, look_again, report, unknown};
+use super::check::{Difference, Repair, recheck_mismatches, report, unknown};
 use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
@@ -125,7 +125,7 @@ async fn compare(
     deadline: Deadline,
 ) -> Result<(), Failure> {
     let look = |suspects: Vec<Suspect>| async move { differences(worker, suspects).await }.boxed();
-    let found = look_again(look(suspects).await?, deadline, look).await?;
+    let found = recheck_mismatches(look(suspects).await?, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 

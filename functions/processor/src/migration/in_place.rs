@@ -46,11 +46,11 @@ struct Change {
 
 /// The outcome of a change.
 #[derive(Debug, PartialEq)]
-enum Sent {
+enum ChangeResult {
     /// The change was made; this is the item before it.
     Written(Item),
     /// The guard did not hold; this is the current item.
-    Stands(Option<Item>),
+    GuardFailed(Option<Item>),
     /// DynamoDB permanently refuses the new item, for this reason.
     Refused(String),
 }
@@ -103,7 +103,7 @@ impl Change {
         Self { update, condition: conditions.join(" AND "), names, values }
     }
 
-    async fn send(self, client: &Client, table: &str, key: &Item) -> Result<Sent, Failure> {
+    async fn send(self, client: &Client, table: &str, key: &Item) -> Result<ChangeResult, Failure> {
         let values = (!self.values.is_empty()).then_some(self.values);
         if self.update.is_empty() {
             let request = client
@@ -150,7 +150,12 @@ impl Change {
 }
 
 /// Restores a deleted item, unless another item has its key by now.
-async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Result<Sent, Failure> {
+async fn put_back(
+    client: &Client,
+    table: &str,
+    key: &Item,
+    item: &Item,
+) -> Result<ChangeResult, Failure> {
     let request = client
         .put_item()
         .table_name(table)
@@ -165,7 +170,7 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
         _ => None,
     };
     match request.send().await {
-        Ok(_) => Ok(Sent::Written(Item::new())),
+        Ok(_) => Ok(ChangeResult::Written(Item::new())),
         Err(error) => not_written("PutItem", table, &error, failed),
     }
 }
@@ -179,8 +184,8 @@ fn no_time_for_an_answer() -> Failure {
 }
 
 /// Returns the outcome of a change that was made. `old` is the item before it.
-fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
-    from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
+fn written(old: Option<HashMap<String, SdkValue>>) -> Result<ChangeResult, Failure> {
+    from_sdk_item(old.unwrap_or_default()).map(ChangeResult::Written)
 }
 
 /// Interprets the failure of a guarded change. If the failure contains no item, the item does not
@@ -190,17 +195,17 @@ fn not_written<E>(
     table: &str,
     error: &SdkError<E>,
     failed: impl Fn(&E) -> Option<Option<HashMap<String, SdkValue>>>,
-) -> Result<Sent, Failure>
+) -> Result<ChangeResult, Failure>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     let service = error.as_service_error();
     if let Some(stands) = service.and_then(failed) {
-        return stands.map(from_sdk_item).transpose().map(Sent::Stands);
+        return stands.map(from_sdk_item).transpose().map(ChangeResult::GuardFailed);
     }
     if service.and_then(ProvideErrorMetadata::code) == Some("ValidationException") {
         let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-        return Ok(Sent::Refused(message.to_owned()));
+        return Ok(ChangeResult::Refused(message.to_owned()));
     }
     Err(request_failure(doing, table, PLAN_TABLE, error))
 }
@@ -232,7 +237,7 @@ impl Targets {
     ) -> Vec<TargetOutcome> {
         let (mut outcomes, mut rewrites) = (Vec::new(), in_order(rewrites).into_iter());
         loop {
-            let some = rewrites.by_ref().take(window.width().clamp(1, BATCH_GET_KEYS_MAX));
+            let some = rewrites.by_ref().take(window.concurrency().clamp(1, BATCH_GET_KEYS_MAX));
             let some: Vec<(Target, Joined<()>)> = some.collect();
             if some.is_empty() {
                 return outcomes;
@@ -246,7 +251,7 @@ impl Targets {
                     Ok(standing) => match self.key(&target).map(|key| item_to_string(&key)) {
                         Err(failure) => Err(failure),
                         Ok(key) => match standing.get(&(target.table.clone(), key)) {
-                            Some(item) => self.settle(&target, item, deadline).await,
+                            Some(item) => self.apply_rewrite(&target, item, deadline).await,
                             None => Ok(false),
                         },
                     },
@@ -279,7 +284,7 @@ impl Targets {
 
     /// Changes an item to what the plan requires. `seen` is the item as it was just read. Returns
     /// whether a write was necessary.
-    pub(super) async fn settle(
+    pub(super) async fn apply_rewrite(
         &self,
         target: &Target,
         seen: &Item,
@@ -314,7 +319,7 @@ impl Targets {
                 false => sending.await,
             };
             match sent {
-                Ok(Sent::Written(met)) => {
+                Ok(ChangeResult::Written(met)) => {
                     if !migration.is_misjudged(table, &standing, after, &met) {
                         return Ok(true);
                     }
@@ -322,12 +327,12 @@ impl Targets {
                     let Some(item) = back else { return Ok(true) };
                     standing = item;
                 }
-                Ok(Sent::Refused(reason)) => {
+                Ok(ChangeResult::Refused(reason)) => {
                     self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
-                Ok(Sent::Stands(None)) => return Ok(false),
-                Ok(Sent::Stands(Some(item))) => standing = item,
+                Ok(ChangeResult::GuardFailed(None)) => return Ok(false),
+                Ok(ChangeResult::GuardFailed(Some(item))) => standing = item,
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -359,7 +364,7 @@ impl Targets {
                     let sent = change.send(client, table, key).await;
                     let back = |met: &Item| changed(&made, &were, met);
                     sent.map(|sent| match sent {
-                        Sent::Written(met) => Sent::Stands(Some(back(&met))),
+                        ChangeResult::Written(met) => ChangeResult::GuardFailed(Some(back(&met))),
                         other => other,
                     })
                 }
@@ -367,11 +372,11 @@ impl Targets {
                 (_, None) => put_back(client, table, key, &met).await,
             };
             match sent {
-                Ok(Sent::Written(_)) => return Ok(Some(met)),
+                Ok(ChangeResult::Written(_)) => return Ok(Some(met)),
                 // A later write takes precedence over restoring the deleted item.
-                Ok(Sent::Stands(found)) if after.is_none() => return Ok(found),
-                Ok(Sent::Stands(found)) => stands = found,
-                Ok(Sent::Refused(reason))
+                Ok(ChangeResult::GuardFailed(found)) if after.is_none() => return Ok(found),
+                Ok(ChangeResult::GuardFailed(found)) => stands = found,
+                Ok(ChangeResult::Refused(reason))
                 | Err(Failure::Retry(reason) | Failure::Fatal(reason)) => {
                     failure = reason;
                 }
@@ -411,7 +416,7 @@ pub(super) async fn check(
             }
         }
         if let Some(inverse) = worker.inverse()
-            && let Err(reason) = migration.comes_back(inverse, &task.table, item)
+            && let Err(reason) = migration.check_inverse(inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
         }
@@ -421,7 +426,7 @@ pub(super) async fn check(
         |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
     let suspects = suspects.into_iter().map(|item| (item, ())).collect();
     // The repairs come after the checks, and a repair may need time to evaluate its answer.
-    let suspects = check::look_again(suspects, deadline.part_way(33), look).await?;
+    let suspects = check::recheck_mismatches(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
         tally.sample("different", &key.to_string());
@@ -431,7 +436,7 @@ pub(super) async fn check(
             key: schema.key_of_item(&item).map_err(|error| Failure::Fatal(error.to_string()))?,
             adopts: false,
         };
-        if task.repairs && worker.targets.settle(&target, &item, deadline).await? {
+        if task.repairs && worker.targets.apply_rewrite(&target, &item, deadline).await? {
             tally.count("repaired", 1);
         }
     }

@@ -15,7 +15,7 @@ use futures::future::{Either, select};
 use tokio::time::{Instant, timeout_at};
 
 use super::control_table::Control;
-use super::task::Later;
+use super::task::RecheckReason;
 use crate::failure::Failure;
 
 /// Duration of a lease that is not renewed.
@@ -30,7 +30,7 @@ const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// A leased task, or the reason why the worker must check it again; `Err(None)` if the record needs
 /// no more work.
-pub(super) type Leased = Result<Task, Option<Later>>;
+pub(super) type Leased = Result<Task, Option<RecheckReason>>;
 
 /// Returns the end of a lease that begins now, in milliseconds since 1970.
 fn lease_end() -> u64 {
@@ -38,11 +38,11 @@ fn lease_end() -> u64 {
 }
 
 /// Returns the wait for another worker that leases the task; `None` if no other worker does.
-pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
+pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<RecheckReason> {
     // The clock of the other worker may be wrong by any amount, but no lease is longer than this.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
     let reason = "another worker has this task".to_owned();
-    task.is_leased_by_another(name, now).then_some(Later { reason, at_most: Some(left) })
+    task.is_leased_by_another(name, now).then_some(RecheckReason { reason, at_most: Some(left) })
 }
 
 /// Leases the task of a record to the worker `name`.

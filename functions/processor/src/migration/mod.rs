@@ -38,7 +38,7 @@ use rules::migration::plan::NOTED_EVERY_SECONDS;
 use rules::migration::{Direction, Kind, Migration, Plan};
 
 use crate::back_off::{Deadline, RetryPolicy};
-use crate::event::{BatchResponse, Delivered};
+use crate::event::{BatchRecord, BatchResponse};
 use crate::failure::Failure;
 use crate::frame::{Frame, Report};
 use crate::object_store::ObjectStore;
@@ -84,7 +84,7 @@ enum Batch {
 pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 
 /// The beginning of work on a batch.
-pub(crate) enum Begun<O> {
+pub(crate) enum BatchStart<O> {
     /// The batch is of a source table; this frame processes it.
     Frame(Box<SourcesFrame<O>>),
     /// The batch was of the control table and is done.
@@ -102,9 +102,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// that processes it.
     pub(crate) async fn begin(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         deadline: Deadline,
-    ) -> Result<Begun<O>, Failure> {
+    ) -> Result<BatchStart<O>, Failure> {
         match self.kind(batch)? {
             Batch::Control => {
                 let offers = dispatch::offers(batch);
@@ -116,7 +116,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
-                Ok(Begun::Done(response))
+                Ok(BatchStart::Done(response))
             }
             Batch::Sources => {
                 let (migrations, ways_there) = self.followers(batch).await?;
@@ -127,7 +127,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 }
                 // Reports the throttling of the previous invocation.
                 self.note_throttling().await;
-                Ok(Begun::Frame(Box::new(Frame {
+                Ok(BatchStart::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry)
                         .with_ways_there(&ways_there),
                     rule: migrations,
@@ -143,7 +143,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     pub(crate) async fn follow(
         &self,
         frame: &SourcesFrame<O>,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
         let report = frame.process(batch, deadline).await;
@@ -167,7 +167,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// plan is missing. It then fails only the batches of tables that it reads.
     async fn followers(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
     ) -> Result<(Vec<Arc<Migration>>, Vec<Arc<Migration>>), Failure> {
         let (mut migrations, mut ways_there) = (Vec::new(), Vec::new());
         for (name, followed) in self.control.active().await?.active {
@@ -203,7 +203,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Returns whether a batch is certainly of a table that the migration does not read.
-    async fn is_of_others(&self, active: &ActiveMigration, batch: &[Delivered<'_>]) -> bool {
+    async fn is_of_others(&self, active: &ActiveMigration, batch: &[BatchRecord<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
         let ActiveMigration { name, followed } = active;
         self.plan(name).await.is_ok_and(|(plan, fingerprint)| {
@@ -217,11 +217,11 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     async fn note_lag(
         &self,
         migrations: &[Arc<Migration>],
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
     ) -> Result<(), Failure> {
         let Some(now) = self.control.now() else { return Ok(()) };
         let first = batch.iter().find_map(|delivered| {
-            delivered.look(|record| {
+            delivered.with_decoded(|record| {
                 let record = record.ok()?;
                 let arn: StreamArn = record.event_source_arn.parse().ok()?;
                 let (table, made) = (arn.table.table, record.approximate_creation_seconds);
@@ -241,7 +241,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// Writes for operators which requests DynamoDB throttled. A failure of this write has no
     /// effect.
     async fn note_throttling(&self) {
-        let untold = self.control.throttling.take_untold();
+        let untold = self.control.throttling.take_unreported();
         let Some(now) = self.control.now() else { return };
         for (table, reason) in untold {
             let note = Throttled { table, reason, at: now };
@@ -298,7 +298,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Returns the kind of a batch. An event source mapping has one stream, so all records are from
     /// one table.
-    fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
+    fn kind(&self, batch: &[BatchRecord<'_>]) -> Result<Batch, Failure> {
         let Some(arn) = first_arn(batch) else {
             // No record can be decoded. The frame quarantines all of them.
             return Ok(Batch::Sources);
@@ -369,14 +369,15 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 }
 
 /// Returns the stream ARN of a batch; `None` if no record can be decoded.
-fn first_arn(batch: &[Delivered<'_>]) -> Option<String> {
+fn first_arn(batch: &[BatchRecord<'_>]) -> Option<String> {
     batch.iter().find_map(|delivered| {
-        delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
+        delivered
+            .with_decoded(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
     })
 }
 
 /// Returns the table of a batch; `None` if no record can be decoded.
-fn table_of(batch: &[Delivered<'_>]) -> Option<String> {
+fn table_of(batch: &[BatchRecord<'_>]) -> Option<String> {
     let arn: StreamArn = first_arn(batch)?.parse().ok()?;
     Some(arn.table.table)
 }

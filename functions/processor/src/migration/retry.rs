@@ -10,19 +10,19 @@ use control::Task;
 
 use super::control_table::Control;
 use super::lease::{held_by_another, now_ms};
-use super::task::Later;
+use super::task::RecheckReason;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
 /// Why a task made no progress.
 #[derive(Debug)]
-pub(crate) struct Stuck {
+pub(crate) struct NoProgress {
     pub(crate) failure: Failure,
     /// The limit for the task's next page, if a page failed.
     pub(crate) page: Option<u32>,
 }
 
-impl From<Failure> for Stuck {
+impl From<Failure> for NoProgress {
     fn from(failure: Failure) -> Self {
         Self { failure, page: None }
     }
@@ -38,7 +38,7 @@ pub(super) async fn put_off(
     control: &Control,
     offered: &Task,
     name: &str,
-    stuck: &Stuck,
+    stuck: &NoProgress,
     deadline: Deadline,
 ) -> Result<bool, Failure> {
     let Some(mut task) = control.reread(offered).await?.filter(|task| !task.outdates(offered))
@@ -52,7 +52,8 @@ pub(super) async fn put_off(
     }
     if let Failure::Retry(reason) = &stuck.failure {
         let again = u32::try_from(task.failed).unwrap_or(u32::MAX);
-        let wait = Later::from(reason.as_str()).wait_for_record(again, deadline.remaining());
+        let wait =
+            RecheckReason::from(reason.as_str()).wait_for_record(again, deadline.remaining());
         tokio::time::sleep(wait).await;
     }
     let set_aside = matches!(stuck.failure, Failure::Fatal(_));

@@ -22,7 +22,7 @@ use super::PLAN_TABLE;
 use super::control_table::Control;
 use super::lease::{held_by_another, now_ms, while_held};
 use super::pace::Pace;
-use super::retry::Stuck;
+use super::retry::NoProgress;
 use super::tally::Tally;
 use super::targets::{Targets, WRITES_AT_ONCE};
 use super::{check, first_writes, in_place, touch, window};
@@ -62,19 +62,19 @@ pub(crate) struct Worker<'w> {
 
 /// The reason why a task must be checked again later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Later {
+pub(crate) struct RecheckReason {
     pub(crate) reason: String,
     /// The longest time for which the task is blocked, if it is known.
     pub(super) at_most: Option<Duration>,
 }
 
-impl From<&str> for Later {
+impl From<&str> for RecheckReason {
     fn from(reason: &str) -> Self {
         Self { reason: reason.to_owned(), at_most: None }
     }
 }
 
-impl Later {
+impl RecheckReason {
     /// Returns whether the task waits only for another worker's lease.
     pub(crate) fn is_of_a_lease(&self) -> bool {
         self.at_most.is_some()
@@ -132,7 +132,7 @@ pub(super) async fn supersede_when_free(
     control: &Control,
     offered: &Task,
     name: &str,
-) -> Result<Option<Later>, Failure> {
+) -> Result<Option<RecheckReason>, Failure> {
     let found = control.reread(offered).await?;
     let later = found.and_then(|task| held_by_another(&task, name, now_ms()));
     if later.is_none() {
@@ -179,7 +179,7 @@ fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     }
 }
 
-fn tell(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
+fn log_slice(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
     info!(
         function = "migration",
         migration = task.migration,
@@ -205,7 +205,7 @@ impl Worker<'_> {
         task: &Task,
         pace: &Pace,
         deadline: Deadline,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), NoProgress> {
         let started = Instant::now();
         let slice = Box::pin(self.slice(task, pace, deadline));
         let Some((slice, task)) = while_held(self.control, task, slice).await? else {
@@ -215,12 +215,17 @@ impl Worker<'_> {
         };
         let slice = slice?;
         let written = self.control.replace(given_back(task.clone(), &slice)).await?.is_some();
-        tell(&task, slice.read, (slice.done, written), started.elapsed());
+        log_slice(&task, slice.read, (slice.done, written), started.elapsed());
         Ok(())
     }
 
     /// Processes a task for a slice of time.
-    async fn slice(&self, task: &Task, pace: &Pace, deadline: Deadline) -> Result<Slice, Stuck> {
+    async fn slice(
+        &self,
+        task: &Task,
+        pace: &Pace,
+        deadline: Deadline,
+    ) -> Result<Slice, NoProgress> {
         let started = Instant::now();
         let mut tally = Tally::default();
         let begin = cursor_of(task)?;
@@ -255,7 +260,7 @@ impl Worker<'_> {
             most = page_after(most, page.len(), done.is_ok().then(|| begun.elapsed()));
             if let Err(failure) = done {
                 if cursor == begin {
-                    return Err(Stuck { failure, page: Some(most) });
+                    return Err(NoProgress { failure, page: Some(most) });
                 }
                 // The progress before this page is saved.
                 info!(function = "migration", reason = %failure, "page postponed");
@@ -311,7 +316,7 @@ impl Worker<'_> {
         tally: &mut Tally,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let at_once = self.control.throttling.width();
+        let at_once = self.control.throttling.concurrency();
         let (mut stated, mut is_unreadable) = (0, false);
         let items = page.items().map_while(|item| {
             is_unreadable |= item.is_none();
@@ -328,7 +333,7 @@ impl Worker<'_> {
         }
         tally.count("stated", stated);
         tally.count("written", first);
-        for outcome in self.targets.join_all(left, window::Extent::Page, deadline).await {
+        for outcome in self.targets.join_all(left, window::WorkKind::Page, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
             }
@@ -358,7 +363,7 @@ impl Worker<'_> {
     ) -> Result<UnreadPage, Failure> {
         // With fewer concurrent writes, a slice writes fewer items. A page is processed as a whole,
         // so it is made smaller.
-        let width = self.control.throttling.width().min(WRITES_AT_ONCE);
+        let width = self.control.throttling.concurrency().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * u32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let items = pace.page_items(items.min(most));
         let mut attempts = PAGE_RETRY.attempts();
@@ -425,9 +430,9 @@ mod tests {
 
     #[test]
     fn a_waiting_task_is_checked_again_within_bounds() {
-        let lagging = Later::from("the stream is behind");
+        let lagging = RecheckReason::from("the stream is behind");
         let at_most = Some(Duration::from_millis(1_500));
-        let leased = Later { reason: String::new(), at_most };
+        let leased = RecheckReason { reason: String::new(), at_most };
         for (later, waits) in [(&lagging, [1_000, 2_000, 4_000]), (&leased, [1_000, 1_500, 1_500])]
         {
             let (mut left, mut all) = (Duration::from_secs(59), Vec::new());

@@ -33,8 +33,10 @@ async fn begun(
     let serving = serve_as(listener, |operation, body| decide(operation, &body));
     let done = async {
         match function.begin(&batch, deadline).await? {
-            Begun::Done(response) => Ok(response),
-            Begun::Frame(frame) => Ok(function.follow(&frame, &batch, deadline).await?.response),
+            BatchStart::Done(response) => Ok(response),
+            BatchStart::Frame(frame) => {
+                Ok(function.follow(&frame, &batch, deadline).await?.response)
+            }
         }
     };
     tokio::select! {
@@ -552,7 +554,7 @@ async fn no_task_outlives_its_migration() {
     }
     // Marks left after a reverse migration must still be removed.
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
-    let unswept = State { unswept: true, ..state(Phase::Reverted, 3) };
+    let unswept = State { needs_cleaning: true, ..state(Phase::Reverted, 3) };
     let (task, ..) = worked_in(&moved_plan(), &unswept, unmark("src"), empty).await;
     assert_eq!((task.done, task.superseded), (true, false));
 }

@@ -25,21 +25,21 @@ const CODES: [&str; 3] =
 
 /// The throttling that this process has observed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Throttling(Arc<Mutex<Seen>>);
+pub(crate) struct Throttling(Arc<Mutex<ThrottlingState>>);
 
 #[derive(Debug)]
-struct Seen {
+struct ThrottlingState {
     /// Number of throttled attempts.
     attempts: u64,
     /// The reasons that are not reported yet, by table.
-    untold: BTreeMap<String, String>,
+    unreported: BTreeMap<String, String>,
     /// Current number of concurrent writes.
-    width: usize,
+    concurrency: usize,
 }
 
-impl Default for Seen {
+impl Default for ThrottlingState {
     fn default() -> Self {
-        Self { attempts: 0, untold: BTreeMap::new(), width: WRITES_AT_ONCE }
+        Self { attempts: 0, unreported: BTreeMap::new(), concurrency: WRITES_AT_ONCE }
     }
 }
 
@@ -79,14 +79,14 @@ fn throttled(answer: &[u8]) -> Option<(String, String)> {
 }
 
 impl Throttling {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ThrottlingState> {
         self.0.lock()
     }
 
-    fn saw(&self, table: String, why: String) {
+    fn record_reason(&self, table: String, why: String) {
         let mut seen = self.seen();
         seen.attempts += 1;
-        seen.untold.insert(table, why);
+        seen.unreported.insert(table, why);
     }
 
     /// Returns the number of throttled attempts so far.
@@ -95,23 +95,23 @@ impl Throttling {
     }
 
     /// Returns the reasons, by table, why requests were throttled since the last call.
-    pub(crate) fn take_untold(&self) -> BTreeMap<String, String> {
-        std::mem::take(&mut self.seen().untold)
+    pub(crate) fn take_unreported(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.seen().unreported)
     }
 
     /// Returns the current number of concurrent writes, which is at least one.
-    pub(crate) fn width(&self) -> usize {
-        self.seen().width
+    pub(crate) fn concurrency(&self) -> usize {
+        self.seen().concurrency
     }
 
     /// Adapts the number of concurrent writes after a page. Halves it if attempts were throttled
     /// since [`Throttling::attempts`] returned `attempts`, otherwise increases it.
     pub(crate) fn adapt(&self, attempts: u64) {
         let mut seen = self.seen();
-        seen.width = if seen.attempts > attempts {
-            (seen.width / 2).max(1)
+        seen.concurrency = if seen.attempts > attempts {
+            (seen.concurrency / 2).max(1)
         } else {
-            (seen.width + STEP_UP).min(WRITES_AT_ONCE)
+            (seen.concurrency + STEP_UP).min(WRITES_AT_ONCE)
         };
     }
 }
@@ -120,12 +120,12 @@ impl Throttling {
 impl Throttling {
     /// Simulates a throttled attempt.
     pub(super) fn throttle(&self) {
-        self.saw(String::new(), String::new());
+        self.record_reason(String::new(), String::new());
     }
 
     /// Returns a state with this many concurrent writes, as after throttled pages.
-    pub(super) fn narrowed_to(width: usize) -> Self {
-        Self(Arc::new(Mutex::new(Seen { width, ..Seen::default() })))
+    pub(super) fn narrowed_to(concurrency: usize) -> Self {
+        Self(Arc::new(Mutex::new(ThrottlingState { concurrency, ..ThrottlingState::default() })))
     }
 }
 
@@ -144,7 +144,7 @@ impl Intercept for Throttling {
         if !response.status().is_success()
             && let Some((table, why)) = response.body().bytes().and_then(throttled)
         {
-            self.saw(table, why);
+            self.record_reason(table, why);
         }
         Ok(())
     }
@@ -192,19 +192,19 @@ mod tests {
     #[test]
     fn writes_at_the_same_time_halve_and_grow_within_bounds() {
         let throttling = Throttling::default();
-        assert_eq!(throttling.width(), WRITES_AT_ONCE);
+        assert_eq!(throttling.concurrency(), WRITES_AT_ONCE);
         for expected in [32, 16, 8, 4, 2, 1, 1] {
             let before = throttling.attempts();
-            throttling.saw("pets".to_owned(), "why".to_owned());
+            throttling.record_reason("pets".to_owned(), "why".to_owned());
             throttling.adapt(before);
-            assert_eq!(throttling.width(), expected);
+            assert_eq!(throttling.concurrency(), expected);
         }
         for _ in 0..WRITES_AT_ONCE {
             throttling.adapt(throttling.attempts());
-            assert!((1..=WRITES_AT_ONCE).contains(&throttling.width()));
+            assert!((1..=WRITES_AT_ONCE).contains(&throttling.concurrency()));
         }
-        assert_eq!(throttling.width(), WRITES_AT_ONCE);
-        assert_eq!(throttling.take_untold().len(), 1);
-        assert_eq!(throttling.take_untold().len(), 0);
+        assert_eq!(throttling.concurrency(), WRITES_AT_ONCE);
+        assert_eq!(throttling.take_unreported().len(), 1);
+        assert_eq!(throttling.take_unreported().len(), 0);
     }
 }

@@ -39,7 +39,7 @@ pub struct Page {
 
 /// The result of removing noncurrent versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct RemovedVersions {
     /// Number of versions removed.
     pub contents: usize,
     /// The name after which the next call continues; `None` if no version is left.
@@ -65,7 +65,7 @@ pub enum PutOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeOutcome {
     /// The change was made.
-    Made,
+    Changed,
     /// The object has another entity tag or does not exist; nothing was written. An earlier attempt
     /// of this change may be the cause, if its answer was lost.
     Stale,
@@ -96,7 +96,7 @@ pub trait ObjectMaintenance: ObjectStore {
         &self,
         prefix: &str,
         after: &str,
-    ) -> impl Future<Output = Result<Forgotten, Failure>> + Send;
+    ) -> impl Future<Output = Result<RemovedVersions, Failure>> + Send;
 }
 
 /// A store of named objects with conditional put. A listing contains every object whose put was
@@ -189,7 +189,7 @@ impl<O: ObjectMaintenance> ObjectMaintenance for std::sync::Arc<O> {
         &self,
         prefix: &str,
         after: &str,
-    ) -> impl Future<Output = Result<Forgotten, Failure>> + Send {
+    ) -> impl Future<Output = Result<RemovedVersions, Failure>> + Send {
         self.as_ref().forget_earlier(prefix, after)
     }
 }

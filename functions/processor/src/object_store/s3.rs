@@ -14,7 +14,7 @@ use aws_sdk_s3::types::{Delete, Object, ObjectIdentifier};
 use bytes::Bytes;
 
 use super::{
-    ChangeOutcome, Forgotten, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome,
+    ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome, RemovedVersions,
 };
 use crate::failure::Failure;
 
@@ -112,9 +112,9 @@ impl ObjectStore for S3ObjectStore {
         let mut token = None;
         for _ in 0..EMPTY_PAGES_MAX {
             match listed(ask(token).await?) {
-                Listed::Page(page) => return Ok(page),
-                Listed::Nothing { token: None } => break,
-                Listed::Nothing { token: next } => token = next,
+                ListAnswer::Page(page) => return Ok(page),
+                ListAnswer::Nothing { token: None } => break,
+                ListAnswer::Nothing { token: next } => token = next,
             }
         }
         Err(Failure::Retry(format!(
@@ -211,7 +211,7 @@ impl ObjectMaintenance for S3ObjectStore {
             .if_match(entity_tag)
             .body(ByteStream::from(content));
         match request.send().await {
-            Ok(_) => Ok(ChangeOutcome::Made),
+            Ok(_) => Ok(ChangeOutcome::Changed),
             Err(error) => self.not_changed("PutObject", name, &error).await,
         }
     }
@@ -220,12 +220,12 @@ impl ObjectMaintenance for S3ObjectStore {
         let request =
             self.client.delete_object().bucket(&self.bucket).key(name).if_match(entity_tag);
         match request.send().await {
-            Ok(_) => Ok(ChangeOutcome::Made),
+            Ok(_) => Ok(ChangeOutcome::Changed),
             Err(error) => self.not_changed("DeleteObject", name, &error).await,
         }
     }
 
-    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<Forgotten, Failure> {
+    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<RemovedVersions, Failure> {
         let request = self
             .client
             .list_object_versions()
@@ -235,7 +235,7 @@ impl ObjectMaintenance for S3ObjectStore {
         let page = match request.send().await {
             Ok(page) => page,
             // A store without versioning has no noncurrent versions.
-            Err(error) if status(&error) == Some(501) => return Ok(Forgotten::default()),
+            Err(error) if status(&error) == Some(501) => return Ok(RemovedVersions::default()),
             Err(error) => return Err(self.failure("ListObjectVersions", &error)),
         };
         let earlier = earlier_of(&page);
@@ -251,7 +251,7 @@ impl ObjectMaintenance for S3ObjectStore {
             self.remove_versions(earlier).await?;
         }
         let versions = page.versions().iter().filter(|version| version.is_latest() == Some(false));
-        Ok(Forgotten { contents: versions.count(), after: next })
+        Ok(RemovedVersions { contents: versions.count(), after: next })
     }
 }
 
@@ -333,7 +333,7 @@ impl S3ObjectStore {
 
 /// An answer of `ListObjectsV2`.
 #[derive(Debug, PartialEq, Eq)]
-enum Listed {
+enum ListAnswer {
     /// The answer has objects, or the listing has ended.
     Page(Page),
     /// The answer has no objects, but the listing continues with the token. A store may answer so
@@ -341,14 +341,14 @@ enum Listed {
     Nothing { token: Option<String> },
 }
 
-fn listed(page: ListObjectsV2Output) -> Listed {
+fn listed(page: ListObjectsV2Output) -> ListAnswer {
     let (is_truncated, token) = (page.is_truncated == Some(true), page.next_continuation_token);
     let entries = page.contents.unwrap_or_default().into_iter().filter_map(entry_of);
     let entries: Vec<ObjectEntry> = entries.collect();
     let last = entries.last().map(|entry| entry.name.clone());
     match (last, token) {
-        (None, token) if is_truncated => Listed::Nothing { token },
-        (last, _) => Listed::Page(Page { entries, after: last.filter(|_| is_truncated) }),
+        (None, token) if is_truncated => ListAnswer::Nothing { token },
+        (last, _) => ListAnswer::Page(Page { entries, after: last.filter(|_| is_truncated) }),
     }
 }
 
@@ -457,10 +457,10 @@ mod tests {
                 .is_truncated(is_truncated)
                 .set_next_continuation_token(token.map(str::to_owned));
             match (listed(page.build()), expected) {
-                (Listed::Page(page), Ok((entries, after))) => {
+                (ListAnswer::Page(page), Ok((entries, after))) => {
                     assert_eq!((page.entries.len(), page.after.as_deref()), (entries, after));
                 }
-                (Listed::Nothing { token }, Err(expected)) => {
+                (ListAnswer::Nothing { token }, Err(expected)) => {
                     assert_eq!(token.as_deref(), expected);
                 }
                 (found, expected) => panic!("{names}: {found:?}, not {expected:?}"),

@@ -36,12 +36,12 @@ pub(crate) struct Answer(Arc<Mutex<Option<SdkBody>>>);
 #[derive(Debug)]
 pub(crate) struct Direct<O> {
     body: Option<Bytes>,
-    kept: Kept<O>,
+    kept: KeepBody<O>,
 }
 
 /// Keeps the body of an answer, and returns an empty output to the SDK.
 #[derive(Debug)]
-struct Kept<O> {
+struct KeepBody<O> {
     answer: Answer,
     empty: fn() -> O,
 }
@@ -66,7 +66,7 @@ impl Answer {
 /// Returns an interceptor, and the answer that it keeps. `empty` returns an empty output.
 pub(crate) fn answered<O>(empty: fn() -> O) -> (Direct<O>, Answer) {
     let answer = Answer::default();
-    (Direct { body: None, kept: Kept { answer: answer.clone(), empty } }, answer)
+    (Direct { body: None, kept: KeepBody { answer: answer.clone(), empty } }, answer)
 }
 
 /// Returns an interceptor that also replaces the body of the request, and the answer that it keeps.
@@ -102,15 +102,15 @@ impl<O: Debug + Send + Sync + 'static> Intercept for Direct<O> {
     ) -> Result<(), BoxError> {
         // The SDK decodes answers that report errors.
         if context.response().status().is_success() {
-            let Kept { answer, empty } = &self.kept;
-            let kept = Kept { answer: answer.clone(), empty: *empty };
+            let KeepBody { answer, empty } = &self.kept;
+            let kept = KeepBody { answer: answer.clone(), empty: *empty };
             config.interceptor_state().store_put(SharedResponseDeserializer::new(kept));
         }
         Ok(())
     }
 }
 
-impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
+impl<O: Debug + Send + Sync + 'static> DeserializeResponse for KeepBody<O> {
     fn deserialize_nonstreaming_with_config(
         &self,
         response: &HttpResponse,

@@ -14,7 +14,7 @@ use rules::archive::{ColumnType, discovered_column, is_discovered};
 
 use super::super::part_content::read_json;
 use super::super::rewrite::{COLUMNS, ObjectReader};
-use super::super::united_columns::ToldColumn;
+use super::super::united_columns::ColumnMetadata;
 
 /// Attributes of the items that are not erased, by the discovered column of each attribute.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl KeptAttributes {
         &self,
         object: &ObjectReader,
     ) -> Result<(SchemaRef, String), ParquetError> {
-        let mut told: BTreeMap<String, ToldColumn> =
+        let mut told: BTreeMap<String, ColumnMetadata> =
             read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
         let mut gone = BTreeSet::new();
         told.retain(|name, column| {

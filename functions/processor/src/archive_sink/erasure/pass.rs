@@ -170,7 +170,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
             .collect();
         let mut replacements = stream::iter(replacements).buffer_unordered(REQUESTS_AT_ONCE);
         while let Some(outcome) = replacements.try_next().await? {
-            progress.has_left_some |= outcome != ChangeOutcome::Made;
+            progress.has_left_some |= outcome != ChangeOutcome::Changed;
         }
         Ok(())
     }

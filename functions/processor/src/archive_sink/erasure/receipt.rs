@@ -65,15 +65,15 @@ pub struct ErasureReceipt {
     pub progress: Option<Progress>,
     /// What the receipt and its lists name, as an index in memory.
     #[serde(skip)]
-    pub(super) known: Known,
+    pub(super) known: ReceiptContents,
 }
 
 /// The objects and rows that a receipt and its lists name, and whether the receipt's object exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct ReceiptContents {
     event_ids: DigestSet,
     objects: DigestSet,
-    stands: bool,
+    exists: bool,
 }
 
 /// A list next to a receipt. It names only what no earlier list names.
@@ -188,7 +188,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         let known: ErasureReceipt =
             serde_json::from_slice(&known).map_err(|error| damaged(&receipt, &error))?;
         let mut known = ErasureReceipt { receipt, ..known };
-        known.known.stands = true;
+        known.known.exists = true;
         self.read_lists(&mut known).await?;
         known.note_named();
         if known.erasures.is_empty() && known.progress.is_none() {
@@ -253,9 +253,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
             self.move_into_list(receipt).await?;
         }
         let text = Bytes::from(text(receipt)?);
-        let mut stands = receipt.known.stands;
+        let mut stands = receipt.known.exists;
         self.write(&receipt.receipt, &text, &mut stands).await?;
-        receipt.known.stands = stands;
+        receipt.known.exists = stands;
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 continue;
             };
             let replace = || self.store.replace(name, &found.entity_tag, text.clone(), JSON);
-            if self.persist(replace).await? == ChangeOutcome::Made {
+            if self.persist(replace).await? == ChangeOutcome::Changed {
                 return Ok(());
             }
         }

@@ -14,12 +14,13 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, json};
 use rules::Joined;
 use rules::fan_out::{
-    Arrival, Copy, CopyRule, Job, Look, Origin, Sight, Update, look, mark_attribute,
+    CheckResult, Copy, CopyReads, CopyRule, DeploymentHops, Job, Origin, Update, look,
+    mark_attribute,
 };
 use tracing::warn;
 
 use super::{
-    Copies, CopyGuard, CopyOutcome, CopyTables, Glimpse, WRITES_AT_ONCE, nonce, unknown_rule,
+    Copies, CopyGuard, CopyOutcome, CopyOutline, CopyTables, WRITES_AT_ONCE, nonce, unknown_rule,
 };
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -42,9 +43,9 @@ const ROUND_COPIES_MIN: usize = 8;
 
 /// The result of a check of one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Looked {
+pub(super) enum CheckOutcome {
     /// The copy is correct.
-    InOrder,
+    UpToDate,
     /// The copy was written.
     Written,
     /// The copy cannot be written: DynamoDB refuses the new item, its origin cannot have a job, or
@@ -53,24 +54,24 @@ pub(super) enum Looked {
 }
 
 /// Results of checks, by the copy's key in DynamoDB JSON.
-pub(super) type AllLooked = BTreeMap<String, Result<Looked, Failure>>;
+pub(super) type CheckOutcomes = BTreeMap<String, Result<CheckOutcome, Failure>>;
 
 /// [`Sight::arrival`] of copies, by their keys in DynamoDB JSON. Only for checks that stream
 /// records request.
-pub(super) type Arrivals = BTreeMap<String, u32>;
+pub(super) type HopsByCopy = BTreeMap<String, u32>;
 
 /// The data that a round read.
-struct Seen<'a> {
+struct RoundReads<'a> {
     /// Jobs by the origin's key in DynamoDB JSON. A job that cannot be decoded affects only its
     /// origin's copies.
     jobs: BTreeMap<String, Result<Job, Failure>>,
     origins: BTreeMap<String, Item>,
     /// What the first read kept of each copy, by the copy's key in DynamoDB JSON.
-    before: BTreeMap<String, Glimpse>,
+    before: BTreeMap<String, CopyOutline>,
     after: BTreeMap<String, Item>,
     /// See [`Sight::nonce`].
     nonce: u64,
-    arrivals: &'a Arrivals,
+    arrivals: &'a HopsByCopy,
     /// Copies that were not read, or whose origins were not read, because the items read before
     /// them are large.
     unread: BTreeSet<String>,
@@ -78,7 +79,7 @@ struct Seen<'a> {
 
 /// Items that a round reads with one request after the other, until the items read have the maximum
 /// size.
-struct Portions<V> {
+struct BoundedReads<V> {
     rest: BTreeMap<String, V>,
     /// Items per request if items are small.
     most: usize,
@@ -86,7 +87,7 @@ struct Portions<V> {
     bytes: usize,
 }
 
-impl<V> Portions<V> {
+impl<V> BoundedReads<V> {
     fn new(all: BTreeMap<String, V>, most: usize) -> Self {
         Self { rest: all, most, count: 0, bytes: 0 }
     }
@@ -112,7 +113,7 @@ impl<V> Portions<V> {
 /// others.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
-    before: &BTreeMap<String, Glimpse>,
+    before: &BTreeMap<String, CopyOutline>,
 ) -> Vec<String> {
     let mut held = 0;
     let behind = wanted.keys().enumerate().find(|(position, key)| {
@@ -126,9 +127,9 @@ fn take_held(
 }
 
 /// The next action for one copy.
-enum Todo {
+enum NextAction {
     Nothing,
-    Again,
+    CheckAgain,
     Write(Update, CopyGuard),
     /// Write the mark, and check the copy again.
     Mark(Update, CopyGuard),
@@ -139,8 +140,8 @@ enum Todo {
 }
 
 /// The result of a round for one copy.
-enum Settled {
-    Done(Looked),
+enum RoundOutcome {
+    Done(CheckOutcome),
     /// Another check may help; this is the reason why this one did not.
     Again(Failure),
     Failed(Failure),
@@ -157,36 +158,36 @@ fn origin_of(rule: &CopyRule, copy: &Item) -> Option<(Origin, AttributeValue)> {
     Some((origin, copy.get(&rule.index_key)?.clone()))
 }
 
-impl Seen<'_> {
-    fn todo(&self, rule: &CopyRule, key: &str) -> Todo {
-        let Some(Glimpse { copy: before, .. }) = self.before.get(key) else {
-            return Todo::Nothing;
+impl RoundReads<'_> {
+    fn todo(&self, rule: &CopyRule, key: &str) -> NextAction {
+        let Some(CopyOutline { copy: before, .. }) = self.before.get(key) else {
+            return NextAction::Nothing;
         };
-        let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
+        let Some(origin) = rule.origin_of(before) else { return NextAction::Nothing };
         if !origin.fits() {
             // A key that is too long cannot be the key of a job. Without a job the copy's expected
             // values are unknown.
             let reason = "the key of the copy's origin is too long as the key of a job";
-            return Todo::Refuse(reason.to_owned());
+            return NextAction::Refuse(reason.to_owned());
         }
-        let Some(copy) = self.after.get(key) else { return Todo::Nothing };
+        let Some(copy) = self.after.get(key) else { return NextAction::Nothing };
         if rule.origin_of(copy).as_ref() != Some(&origin) {
-            return Todo::Again;
+            return NextAction::CheckAgain;
         }
         let job = match self.jobs.get(&origin.key) {
-            Some(Err(failure)) => return Todo::Fail(failure.clone()),
+            Some(Err(failure)) => return NextAction::Fail(failure.clone()),
             Some(Ok(job)) => Some(&job.state),
             None => None,
         };
         let origin = self.origins.get(&origin.key);
-        let guard = || CopyGuard::Seen(copy.get(&mark_attribute(&rule.name)).cloned());
+        let guard = || CopyGuard::MarkUnchanged(copy.get(&mark_attribute(&rule.name)).cloned());
         let (nonce, arrival) = (self.nonce, self.arrivals.get(key).copied());
-        match look(rule, &Sight { before, job, origin, copy, nonce, arrival }) {
-            Look::InOrder => Todo::Nothing,
-            Look::Again => Todo::Again,
-            Look::Write(update) => Todo::Write(update, guard()),
-            Look::Mark(update) => Todo::Mark(update, guard()),
-            Look::Refuse(reason) => Todo::Refuse(reason),
+        match look(rule, &CopyReads { before, job, origin, copy, nonce, arrival }) {
+            CheckResult::UpToDate => NextAction::Nothing,
+            CheckResult::CheckAgain => NextAction::CheckAgain,
+            CheckResult::Write(update) => NextAction::Write(update, guard()),
+            CheckResult::Mark(update) => NextAction::Mark(update, guard()),
+            CheckResult::Refuse(reason) => NextAction::Refuse(reason),
         }
     }
 }
@@ -195,11 +196,11 @@ impl<T: CopyTables> Copies<T> {
     /// Checks the copies that records of a batch name, and adds the outcomes of these records.
     pub(super) async fn look_at_named(
         &self,
-        looks: BTreeMap<Copy, Joined<Arrival>>,
+        looks: BTreeMap<Copy, Joined<DeploymentHops>>,
         deadline: Deadline,
         outcomes: &mut Vec<TargetOutcome>,
     ) {
-        let mut rules: BTreeMap<String, Vec<(String, Joined<Arrival>)>> = BTreeMap::new();
+        let mut rules: BTreeMap<String, Vec<(String, Joined<DeploymentHops>)>> = BTreeMap::new();
         for (copy, joined) in in_order(looks) {
             rules.entry(copy.rule).or_default().push((copy.key, joined));
         }
@@ -216,7 +217,7 @@ impl<T: CopyTables> Copies<T> {
             let mut records: BTreeMap<_, _> = records.into_iter().collect();
             outcomes.extend(looked.into_iter().map(|(target, result)| {
                 let records = records.remove(&target).unwrap_or_default();
-                let result = result.map(|looked| usize::from(looked == Looked::Written));
+                let result = result.map(|looked| usize::from(looked == CheckOutcome::Written));
                 TargetOutcome::new(target, records, result)
             }));
         }
@@ -228,10 +229,10 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         keys: &[String],
-        arrivals: &Arrivals,
+        arrivals: &HopsByCopy,
         deadline: Deadline,
-    ) -> AllLooked {
-        let mut looked = AllLooked::new();
+    ) -> CheckOutcomes {
+        let mut looked = CheckOutcomes::new();
         for some in keys.chunks(ROUND_COPIES) {
             self.look_at_some(rule, some, arrivals, deadline, &mut looked).await;
         }
@@ -242,9 +243,9 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         keys: &[String],
-        arrivals: &Arrivals,
+        arrivals: &HopsByCopy,
         deadline: Deadline,
-        looked: &mut AllLooked,
+        looked: &mut CheckOutcomes,
     ) {
         let mut pending: BTreeMap<String, Failure> =
             keys.iter().map(|key| (key.clone(), written_by_others())).collect();
@@ -293,19 +294,19 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         copies: BTreeMap<String, Failure>,
-        seen: &Seen<'_>,
+        seen: &RoundReads<'_>,
         deadline: Deadline,
-        looked: &mut AllLooked,
+        looked: &mut CheckOutcomes,
     ) -> BTreeMap<String, Failure> {
         let todo: Vec<_> =
-            copies.into_keys().map(|key| self.settle(rule, key, seen, deadline)).collect();
+            copies.into_keys().map(|key| self.check_and_write(rule, key, seen, deadline)).collect();
         let mut again = BTreeMap::new();
         let mut todo = stream::iter(todo).buffer_unordered(WRITES_AT_ONCE);
         while let Some((key, settled)) = todo.next().await {
             match settled {
-                Settled::Done(outcome) => drop(looked.insert(key, Ok(outcome))),
-                Settled::Again(failure) => drop(again.insert(key, failure)),
-                Settled::Failed(failure) => drop(looked.insert(key, Err(failure))),
+                RoundOutcome::Done(outcome) => drop(looked.insert(key, Ok(outcome))),
+                RoundOutcome::Again(failure) => drop(again.insert(key, failure)),
+                RoundOutcome::Failed(failure) => drop(looked.insert(key, Err(failure))),
             }
         }
         again
@@ -316,9 +317,9 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         keys: impl Iterator<Item = &String>,
-        arrivals: &'a Arrivals,
+        arrivals: &'a HopsByCopy,
         nonce: u64,
-    ) -> Result<Seen<'a>, Failure> {
+    ) -> Result<RoundReads<'a>, Failure> {
         let mut wanted = BTreeMap::new();
         for text in keys {
             wanted.insert(text.clone(), super::parsed(json::item_from_str(text), text)?);
@@ -326,7 +327,7 @@ impl<T: CopyTables> Copies<T> {
         // Copies are read twice: the first read finds their origins, and a check must read the copy
         // after its origin.
         let mut before = BTreeMap::new();
-        let mut portions = Portions::new(wanted.clone(), BATCH_GET_KEYS_MAX);
+        let mut portions = BoundedReads::new(wanted.clone(), BATCH_GET_KEYS_MAX);
         while let Some(some) = portions.next() {
             let found = self.tables.glimpses(rule, &some).await?;
             portions.bytes += found.values().map(|glimpse| glimpse.bytes).sum::<usize>();
@@ -341,7 +342,7 @@ impl<T: CopyTables> Copies<T> {
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
         // Jobs and origins are held whole, so requests stay small even if the previous items were
         // small.
-        let mut portions = Portions::new(known, LARGE_AT_ONCE);
+        let mut portions = BoundedReads::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some
                 .into_iter()
@@ -367,43 +368,43 @@ impl<T: CopyTables> Copies<T> {
         });
         unread.extend(take_held(&mut wanted, &before));
         let after = self.tables.copies(rule, &wanted).await?;
-        Ok(Seen { jobs, origins, before, after, nonce, arrivals, unread })
+        Ok(RoundReads { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
     /// Checks one copy with the data of the round, and writes it if it differs.
-    async fn settle(
+    async fn check_and_write(
         &self,
         rule: &CopyRule,
         text: String,
-        seen: &Seen<'_>,
+        seen: &RoundReads<'_>,
         deadline: Deadline,
-    ) -> (String, Settled) {
+    ) -> (String, RoundOutcome) {
         let (update, guard, is_marking) = match seen.todo(rule, &text) {
-            Todo::Nothing => return (text, Settled::Done(Looked::InOrder)),
-            Todo::Again => return (text, Settled::Again(written_by_others())),
-            Todo::Fail(failure) => return (text, Settled::Failed(failure)),
-            Todo::Refuse(reason) => {
+            NextAction::Nothing => return (text, RoundOutcome::Done(CheckOutcome::UpToDate)),
+            NextAction::CheckAgain => return (text, RoundOutcome::Again(written_by_others())),
+            NextAction::Fail(failure) => return (text, RoundOutcome::Failed(failure)),
+            NextAction::Refuse(reason) => {
                 warn!(rule = rule.name, copy = text, reason, "copy not written");
-                return (text, Settled::Done(Looked::Refused));
+                return (text, RoundOutcome::Done(CheckOutcome::Refused));
             }
-            Todo::Write(update, guard) => (update, guard, false),
-            Todo::Mark(update, guard) => (update, guard, true),
+            NextAction::Write(update, guard) => (update, guard, false),
+            NextAction::Mark(update, guard) => (update, guard, true),
         };
         let written = async {
             let key = super::parsed(json::item_from_str(&text), &text)?;
             self.tables.write(rule, &key, &update, &guard).await
         };
         let settled = match deadline.limit(written).await {
-            Ok(CopyOutcome::Written) if !is_marking => Settled::Done(Looked::Written),
+            Ok(CopyOutcome::Written) if !is_marking => RoundOutcome::Done(CheckOutcome::Written),
             Ok(CopyOutcome::Written | CopyOutcome::GuardFailed) => {
-                Settled::Again(written_by_others())
+                RoundOutcome::Again(written_by_others())
             }
             Ok(CopyOutcome::Refused(reason)) => {
                 warn!(rule = rule.name, copy = text, reason, "copy cannot be written");
-                Settled::Done(Looked::Refused)
+                RoundOutcome::Done(CheckOutcome::Refused)
             }
-            Err(failure @ Failure::Retry(_)) => Settled::Again(failure),
-            Err(failure @ Failure::Fatal(_)) => Settled::Failed(failure),
+            Err(failure @ Failure::Retry(_)) => RoundOutcome::Again(failure),
+            Err(failure @ Failure::Fatal(_)) => RoundOutcome::Failed(failure),
         };
         (text, settled)
     }
@@ -416,7 +417,7 @@ mod tests {
     /// Returns how many of 250 keys each request reads if each request returns this many bytes.
     fn portions_of(most: usize, bytes: usize) -> Vec<usize> {
         let all = (0..250).map(|number| (format!("{number:03}"), ())).collect();
-        let (mut portions, mut sizes) = (Portions::new(all, most), Vec::new());
+        let (mut portions, mut sizes) = (BoundedReads::new(all, most), Vec::new());
         while let Some(some) = portions.next() {
             sizes.push(some.len());
             portions.bytes += some.len() * bytes;
@@ -442,7 +443,7 @@ mod tests {
     fn a_round_holds_few_bytes_of_copies_and_one_copy_at_least() {
         for (bytes, expected) in [(1_000, 250), (390_000, 21), (9_000_000, 1)] {
             let keys = (0..250).map(|number| format!("{number:03}"));
-            let glimpse = || Glimpse { copy: Item::new(), bytes };
+            let glimpse = || CopyOutline { copy: Item::new(), bytes };
             let before = keys.clone().map(|key| (key, glimpse())).collect();
             let mut wanted = keys.map(|key| (key, Item::new())).collect();
             let left_out = take_held(&mut wanted, &before);
