@@ -286,7 +286,7 @@ pub enum Event {
         tick_ms: u64,
     },
     /// Records were discarded, and the checkpoint moves past them.
-    GaveUp {
+    Discarded {
         /// The shard.
         shard: ShardId,
         /// The first record.
@@ -310,7 +310,7 @@ pub enum Event {
     },
     /// The last invocation of a window failed until its retries or its age ran out. The window's
     /// state is lost.
-    WindowGivenUp {
+    WindowDiscarded {
         /// The shard.
         shard: ShardId,
         /// The window.
@@ -471,7 +471,7 @@ impl fmt::Display for Event {
             Self::RetryScheduled { shard, tick_ms } => {
                 write!(formatter, "retry {shard} at {tick_ms}")
             }
-            Self::GaveUp { shard, first, last, count, condition, key } => {
+            Self::Discarded { shard, first, last, count, condition, key } => {
                 write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
                 match key {
                     Some(key) => write!(formatter, "{condition}, kept in {key}"),
@@ -481,7 +481,7 @@ impl fmt::Display for Event {
             Self::WindowEnded { shard, window } => {
                 write!(formatter, "window ended {shard} {window}")
             }
-            Self::WindowGivenUp { shard, window } => {
+            Self::WindowDiscarded { shard, window } => {
                 write!(formatter, "window discarded {shard} {window}: its state is lost")
             }
             Self::DestinationUnavailable { shard, reason } => {

@@ -21,7 +21,7 @@ pub struct Totals {
     /// Records that the function has processed.
     pub done: u64,
     /// Records that were discarded.
-    pub given_up: u64,
+    pub discarded: u64,
     /// Number of gaps: records of a shard were trimmed before they were read.
     pub gaps: u64,
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::back_off;
 use super::command::{BatchId, Command, Event, InvokeOutcome, ShardId};
 use super::context::Context;
-use super::giving_up::Delivering;
+use super::discard::FailureDelivery;
 use super::progress::Progress;
 use super::queue::{BatchLimits, Pending, Queue};
 use super::record::{Delivery, EVENT_BYTES_MAX};
@@ -56,9 +56,9 @@ pub(super) enum Stage {
     InFlight(BatchId),
     RetryAt(u64),
     /// The segment was discarded, and its delivery to the destination is in flight.
-    Delivering(Delivering),
+    Delivering(FailureDelivery),
     /// The segment was discarded, and its delivery will be retried at this tick.
-    DeliverAt(u64, Delivering),
+    DeliverAt(u64, FailureDelivery),
 }
 
 /// The progress of reading the shard, as far as a lane needs it.
@@ -203,7 +203,7 @@ impl Lane {
         if context.step.settings.tumbling_window_s.is_none()
             && let Some(OpenWindow { window, .. }) = self.window.take()
         {
-            context.step.report(Event::WindowGivenUp { shard: context.shard.clone(), window });
+            context.step.report(Event::WindowDiscarded { shard: context.shard.clone(), window });
             context.step.commands.push(Command::Save);
         }
     }

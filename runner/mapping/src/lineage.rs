@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checkpoint::{CheckpointPosition, Checkpoints};
 use super::command::{Command, Event, ShardDescription, ShardId};
 use super::context::Context;
-use super::giving_up::RETENTION_MS;
+use super::discard::RETENTION_MS;
 use super::settings::StartingPosition;
 use super::shard::{Phase, Shard};
 

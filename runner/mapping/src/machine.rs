@@ -176,7 +176,7 @@ impl Mapping {
         self.unavailable = Some(reason);
         self.describe_tries = self.describe_tries.saturating_add(1);
         let seed = back_off::seed_of(&self.settings.mapping_id);
-        let pause_ms = self.settings.pace.reach.delay_ms(self.describe_tries, seed);
+        let pause_ms = self.settings.pace.unreachable.delay_ms(self.describe_tries, seed);
         self.next_describe = now.tick_ms.saturating_add(pause_ms);
     }
 
@@ -229,7 +229,7 @@ impl Mapping {
         self.is_over = is_over;
         let lacks_last = is_worked_off && self.done_at == Some(self.listings);
         let mut shards = self.lineage.shards.values();
-        let lacks_shard = shards.any(|shard| shard.wants_listing(self.listings));
+        let lacks_shard = shards.any(|shard| shard.needs_listing(self.listings));
         // If the last listing failed, the next one waits for the back-off instead.
         if (lacks_last || lacks_shard) && self.unavailable.is_none() {
             let earliest = self.described_at.saturating_add(CHILD_POLL_MS).max(now.tick_ms);
@@ -293,8 +293,8 @@ impl Mapping {
             phase: shard.phase,
             last_read: shard.last_read.clone(),
             checkpoint: shard.work.checkpoint().cloned(),
-            at_tip: shard.tip.is_some() || shard.is_ended(),
-            tip_tick_ms: shard.tip,
+            at_tip: shard.tip_requested_at.is_some() || shard.is_ended(),
+            tip_tick_ms: shard.tip_requested_at,
             in_flight: shard.work.in_flight(),
             waiting: shard.work.waiting(),
             failed_attempts: shard.work.failed_attempts(),

@@ -123,7 +123,7 @@ pub struct Pace {
     /// Back-off between the attempts of a batch. Lambda does not document its own back-off.
     pub retry: BackOff,
     /// Back-off between the attempts to reach the stream or the failure destination.
-    pub reach: BackOff,
+    pub unreachable: BackOff,
 }
 
 /// Injected faults, for tests and demonstrations.
@@ -152,7 +152,7 @@ impl Default for Pace {
     /// correct a profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
-        let reach = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
+        let unreachable = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
         Self {
             idle_poll_ms: 100,
             read_ms: 0,
@@ -161,7 +161,7 @@ impl Default for Pace {
             // Three attempts of ten seconds, and the pauses between them.
             call_ms: 45_000,
             retry,
-            reach,
+            unreachable,
         }
     }
 }

@@ -110,8 +110,8 @@ impl Work {
     }
 
     /// Adds a record that did not pass the filter. Returns true if the checkpoint has moved.
-    pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
-        self.progress.pass_over(sequence)
+    pub(super) fn skip_filtered(&mut self, sequence: SequenceNumber) -> bool {
+        self.progress.skip_filtered(sequence)
     }
 
     /// Returns when a lane has something to do without further input; `None` if none has.

@@ -51,18 +51,18 @@ impl Leaf {
 }
 
 /// A fault and the path to it, outermost name first.
-pub(super) struct Misplaced {
+pub(super) struct MisplacedRule {
     pub(super) path: Vec<String>,
     pub(super) fault: Fault,
 }
 
 impl Pattern {
     /// Compiles a pattern that is known to be valid JSON.
-    pub(super) fn compile(raw: &RawValue) -> Result<Self, Misplaced> {
+    pub(super) fn compile(raw: &RawValue) -> Result<Self, MisplacedRule> {
         let mut compiler = Compiler { path: Vec::new(), leaves: Vec::new() };
         match compiler.fields(raw) {
             Ok(root) => Ok(Self { root, leaves: compiler.leaves }),
-            Err(fault) => Err(Misplaced { path: compiler.path, fault }),
+            Err(fault) => Err(MisplacedRule { path: compiler.path, fault }),
         }
     }
 

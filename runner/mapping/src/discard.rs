@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::command::{Command, DeliveryId, Event};
-use super::failure::{Condition, FailureObject, GivenUp};
+use super::failure::{Condition, DiscardedRecords, FailureObject};
 use super::lane::{Lane, LaneContext, Stage};
 use super::queue::Pending;
 
@@ -22,7 +22,7 @@ pub const RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// A failure record in flight.
 #[derive(Debug, Clone)]
-pub(super) struct Delivering {
+pub(super) struct FailureDelivery {
     delivery: DeliveryId,
     condition: Condition,
     object: Arc<FailureObject>,
@@ -78,13 +78,13 @@ impl Lane {
     /// records.
     fn give_up_window(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(window) = self.end_window(context) else { return false };
-        context.step.report(Event::WindowGivenUp { shard: context.shard.clone(), window });
+        context.step.report(Event::WindowDiscarded { shard: context.shard.clone(), window });
         true
     }
 
     fn give_up(&mut self, condition: Condition, context: &mut LaneContext<'_, '_>) {
         if !context.step.settings.has_failure_destination {
-            self.finish_given_up(condition, None, context);
+            self.finish_discarded(condition, None, context);
             return;
         }
         let Some(first) = self.segments.front() else { return };
@@ -95,7 +95,7 @@ impl Lane {
             .window
             .as_ref()
             .map(|open| first.window_invocation(open).members(context.shard, &settings.stream_arn));
-        let given_up = GivenUp {
+        let given_up = DiscardedRecords {
             shard: context.shard,
             records: &records,
             condition,
@@ -106,10 +106,14 @@ impl Lane {
         };
         let object = Arc::new(given_up.object(settings));
         let delivery = context.step.next_delivery_id();
-        self.deliver(Delivering { delivery, condition, object, failures: 0 }, context);
+        self.deliver(FailureDelivery { delivery, condition, object, failures: 0 }, context);
     }
 
-    pub(super) fn deliver(&mut self, delivering: Delivering, context: &mut LaneContext<'_, '_>) {
+    pub(super) fn deliver(
+        &mut self,
+        delivering: FailureDelivery,
+        context: &mut LaneContext<'_, '_>,
+    ) {
         context.step.commands.push(Command::DeliverFailure {
             shard: context.shard.clone(),
             delivery: delivering.delivery,
@@ -132,19 +136,19 @@ impl Lane {
         };
         let Some(reason) = refused else {
             let key = Some(delivering.object.key.clone());
-            self.finish_given_up(delivering.condition, key, context);
+            self.finish_discarded(delivering.condition, key, context);
             return true;
         };
         let (shard, reason) = (context.shard.clone(), reason.to_owned());
         context.step.report(Event::DestinationUnavailable { shard, reason });
         if self.is_first_expired(context.step.now.time_ms) {
             // The stream has trimmed these records as well, so waiting cannot help.
-            self.finish_given_up(delivering.condition, None, context);
+            self.finish_discarded(delivering.condition, None, context);
             return true;
         }
         delivering.failures = delivering.failures.saturating_add(1);
         let seed = self.seed(context);
-        let delay_ms = context.step.settings.pace.reach.delay_ms(delivering.failures, seed);
+        let delay_ms = context.step.settings.pace.unreachable.delay_ms(delivering.failures, seed);
         let tick_ms = context.step.now.tick_ms.saturating_add(delay_ms);
         self.stage = Stage::DeliverAt(tick_ms, delivering);
         true
@@ -156,7 +160,7 @@ impl Lane {
         age.is_some_and(|age| age > RETENTION_MS)
     }
 
-    fn finish_given_up(
+    fn finish_discarded(
         &mut self,
         condition: Condition,
         key: Option<String>,
@@ -168,9 +172,9 @@ impl Lane {
         };
         let (first, last) = (first.record.sequence.clone(), last.record.sequence.clone());
         let count = records.map_or(0, <[_]>::len);
-        context.step.totals.given_up += count as u64;
+        context.step.totals.discarded += count as u64;
         let shard = context.shard.clone();
-        context.step.report(Event::GaveUp { shard, first, last, count, condition, key });
+        context.step.report(Event::Discarded { shard, first, last, count, condition, key });
         self.finish(count, context);
     }
 }
