@@ -17,7 +17,7 @@ use crate::https;
 use crate::keys;
 use crate::output;
 use crate::retries::{self, Absence};
-use crate::running::Look;
+use crate::running::RunningState;
 use crate::sdk_error::{IS_UP_RUNNING, NamesEndpoint, NoAnswer};
 use crate::server_date;
 
@@ -44,9 +44,9 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
     if let Some(url) = flag {
         return checked(url, "--endpoint");
     }
-    let look = Look::here();
+    let look = RunningState::here();
     if let Ok(url) = std::env::var(VARIABLE) {
-        if let Look::Running(running) = &look
+        if let RunningState::Running(running) = &look
             && let Some(other) = running.store()
             && !running.is_at(&url)
         {
@@ -61,15 +61,15 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
         return checked(&url, VARIABLE);
     }
     match look {
-        Look::Running(running) if running.dynamodb.is_empty() => Err(format!(
+        RunningState::Running(running) if running.dynamodb.is_empty() => Err(format!(
             "the running `weir up` is on AWS: name its endpoint, --endpoint {}",
             running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
         )),
-        Look::Running(running) => Ok(running.dynamodb),
-        Look::Ended(ended) => {
+        RunningState::Running(running) => Ok(running.dynamodb),
+        RunningState::Ended(ended) => {
             Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
         }
-        Look::Nothing => Err(
+        RunningState::NotStarted => Err(
             "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
                 .to_owned(),
         ),
@@ -83,8 +83,8 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
 /// # Errors
 /// As [`find`].
 pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
-    match Look::here() {
-        Look::Running(running) if named(flag).is_none() => {
+    match RunningState::here() {
+        RunningState::Running(running) if named(flag).is_none() => {
             running.store().map_or_else(|| find(flag), |url| Ok(url.to_owned()))
         }
         _ => find(flag),
@@ -346,14 +346,14 @@ pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
 
 /// The lead of a local store's clock over this machine's, and the store's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Advanced {
+pub struct ClockAdvance {
     /// Lead in seconds.
     pub by: i64,
     /// Seconds since 1970.
     pub now: i64,
 }
 
-impl Advanced {
+impl ClockAdvance {
     /// Formats the lead in hours from two days on, else in hours and minutes, or in seconds.
     pub fn words(self) -> String {
         let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
@@ -368,14 +368,14 @@ impl Advanced {
 
 /// Returns the lead of a local store's clock; `None` if the clock was not advanced or the store has
 /// none. A lead below [`CLOCK_AHEAD_SECONDS`] does not count, because a slow answer can cause it.
-pub async fn advanced(endpoint: &str) -> Option<Advanced> {
+pub async fn advanced(endpoint: &str) -> Option<ClockAdvance> {
     if endpoint.is_empty() {
         return None;
     }
     let now = ask_clock(endpoint).await?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let by = now.saturating_sub(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-    (by >= CLOCK_AHEAD_SECONDS).then_some(Advanced { by, now })
+    (by >= CLOCK_AHEAD_SECONDS).then_some(ClockAdvance { by, now })
 }
 
 /// Returns a client for an S3 endpoint. It uses path-style URLs, because a bucket name cannot
@@ -408,7 +408,7 @@ mod tests {
             (48 * 3_600 + 59, "48 h"),
             (49 * 3_600 + 120, "49 h"),
         ] {
-            assert_eq!(Advanced { by, now: 0 }.words(), expected);
+            assert_eq!(ClockAdvance { by, now: 0 }.words(), expected);
         }
     }
 

@@ -67,16 +67,16 @@ pub struct Running {
 }
 
 /// The state of a `weir up` in this folder.
-pub enum Look {
+pub enum RunningState {
     /// No `weir up` was started, or the last one has shut down.
-    Nothing,
+    NotStarted,
     /// The last `weir up` was killed, so its file still exists.
     Ended(Running),
     /// A `weir up` is running.
     Running(Running),
 }
 
-impl Look {
+impl RunningState {
     /// Returns the state in this folder.
     pub fn here() -> Self {
         Self::of(Path::new(RUNNING_FILE))
@@ -89,7 +89,7 @@ impl Look {
             Self::Running(said) | Self::Ended(said) => {
                 is_same_folder(&base.join(&said.directory), directory)
             }
-            Self::Nothing => false,
+            Self::NotStarted => false,
         };
         let own = Self::here();
         if uses(Path::new(""), &own) {
@@ -98,14 +98,14 @@ impl Look {
         let directory = &std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
         let beside = directory.parent().zip(directory.parent().and_then(Path::parent));
         let found = beside.map(|(weir, base)| (Self::of(&weir.join("running.json")), base));
-        found.filter(|(look, base)| uses(base, look)).map_or(Self::Nothing, |(look, _)| look)
+        found.filter(|(look, base)| uses(base, look)).map_or(Self::NotStarted, |(look, _)| look)
     }
 
     fn of(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).ok();
         let said: Option<Running> = text.and_then(|text| serde_json::from_str(&text).ok());
         match said {
-            None => Self::Nothing,
+            None => Self::NotStarted,
             Some(running) if running.is_there() => Self::Running(running),
             Some(ended) => Self::Ended(ended),
         }
@@ -115,14 +115,14 @@ impl Look {
     pub fn running(self) -> Option<Running> {
         match self {
             Self::Running(running) => Some(running),
-            Self::Ended(_) | Self::Nothing => None,
+            Self::Ended(_) | Self::NotStarted => None,
         }
     }
 
     /// Returns the last published values, also of a `weir up` that has ended.
-    pub fn said(self) -> Option<Running> {
+    pub fn last_published(self) -> Option<Running> {
         match self {
-            Self::Nothing => None,
+            Self::NotStarted => None,
             Self::Ended(said) | Self::Running(said) => Some(said),
         }
     }
@@ -139,10 +139,10 @@ impl Running {
     /// # Errors
     /// When none is running.
     pub fn read() -> Result<Self, String> {
-        match Look::here() {
-            Look::Running(running) => Ok(running),
-            Look::Ended(ended) => Err(ended.has_ended()),
-            Look::Nothing => {
+        match RunningState::here() {
+            RunningState::Running(running) => Ok(running),
+            RunningState::Ended(ended) => Err(ended.has_ended()),
+            RunningState::NotStarted => {
                 Err("nothing is running here: start `weir up` in this folder, in another terminal"
                     .to_owned())
             }

@@ -33,13 +33,13 @@ fn seconds_of(date: &str) -> Option<i64> {
 /// The time of an endpoint at any moment, calculated from its answers and a monotonic clock. It is
 /// never ahead of the endpoint's clock. After a few answers, it is at most a second behind.
 #[derive(Clone, Debug, Default)]
-pub struct ServerClock(Arc<Mutex<Option<Told>>>);
+pub struct ServerClock(Arc<Mutex<Option<ReceivedTime>>>);
 
 /// A time of the endpoint, and when it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct ReceivedTime {
     ms: i64,
-    at: Instant,
+    received_at: Instant,
 }
 
 impl ServerClock {
@@ -49,24 +49,24 @@ impl ServerClock {
         told.map(|told| told.now_ms(Instant::now()))
     }
 
-    fn hear(&self, date: &str, at: Instant) {
+    fn record(&self, date: &str, received_at: Instant) {
         let Some(seconds) = seconds_of(date) else { return };
-        let told = Told { ms: seconds.saturating_mul(1_000), at };
+        let told = ReceivedTime { ms: seconds.saturating_mul(1_000), received_at };
         let mut known = self.0.lock();
         *known = Some(known.map_or(told, |known| known.or_better(told)));
     }
 }
 
-impl Told {
+impl ReceivedTime {
     fn now_ms(self, now: Instant) -> i64 {
-        let passed = now.saturating_duration_since(self.at);
+        let passed = now.saturating_duration_since(self.received_at);
         self.ms.saturating_add(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Returns the more exact of two readings. A header has the time at which the answer was made,
     /// without fractions of a second, so every reading is too early. The later one is more exact.
     fn or_better(self, other: Self) -> Self {
-        let ahead_ms = self.now_ms(other.at).saturating_sub(other.ms);
+        let ahead_ms = self.now_ms(other.received_at).saturating_sub(other.ms);
         let behind_max = i64::try_from(BEHIND_MAX.as_millis()).unwrap_or(i64::MAX);
         if (0..=behind_max).contains(&ahead_ms) { self } else { other }
     }
@@ -85,7 +85,7 @@ impl Intercept for ServerClock {
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         if let Some(date) = context.response().headers().get("date") {
-            self.hear(date, Instant::now());
+            self.record(date, Instant::now());
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ mod tests {
             (11_000, "Wed, 25 Nov 2026 10:00:12 GMT", 12_000),
         ] {
             let at = start + Duration::from_millis(at);
-            clock.hear(date, at);
+            clock.record(date, at);
             let told = clock.0.lock().unwrap();
             assert_eq!(told.now_ms(at) - base, expected, "{date}");
         }

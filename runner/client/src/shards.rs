@@ -122,7 +122,7 @@ impl Place {
 
     /// Returns true if a record belongs to this read. A record after the newest one that was read
     /// is always new, because some stores round times down.
-    fn wants(&self, record: &Record) -> bool {
+    fn belongs_to_read(&self, record: &Record) -> bool {
         match self.start {
             Start::Latest(since) if self.is_from_horizon => {
                 record.creation_s.is_none_or(|second| second >= since)
@@ -300,7 +300,7 @@ impl Stream {
             }
             place.is_over = next.is_none();
             place.iterator = next;
-            records.retain(|record| place.wants(record));
+            records.retain(|record| place.belongs_to_read(record));
             return Ok(Some(records));
         }
         Err(Refusal::Expired)

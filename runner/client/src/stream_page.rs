@@ -53,7 +53,7 @@ pub async fn read_page(
     stream_arn: &str,
     iterator: String,
 ) -> Result<Page, PageFailure> {
-    let kept = Kept::default();
+    let kept = KeepBody::default();
     let request = client.get_records().shard_iterator(iterator).customize();
     let sent = request.interceptor(kept.clone()).send().await;
     sent.map_err(|error| PageFailure::Request(Box::new(error)))?;
@@ -77,11 +77,11 @@ fn region_of(arn: &str) -> &str {
 
 /// Keeps the body of a successful answer, and gives the SDK an answer without records to parse.
 #[derive(Clone, Debug, Default)]
-struct Kept(Arc<Mutex<Option<SdkBody>>>);
+struct KeepBody(Arc<Mutex<Option<SdkBody>>>);
 
-impl Intercept for Kept {
+impl Intercept for KeepBody {
     fn name(&self) -> &'static str {
-        "Kept"
+        "KeepBody"
     }
 
     fn modify_before_deserialization(
@@ -98,7 +98,7 @@ impl Intercept for Kept {
     }
 }
 
-impl DeserializeResponse for Kept {
+impl DeserializeResponse for KeepBody {
     fn deserialize_nonstreaming_with_config(
         &self,
         response: &HttpResponse,

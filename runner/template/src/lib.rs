@@ -44,7 +44,7 @@ use crate::{
     evaluation::{parameters, properties::Properties, resolver::Resolver},
     resources::{
         bucket, code, event, function,
-        origin::{Found, NotHere},
+        origin::{Found, NotRunHere},
         runtimes, table,
     },
     syntax::faults,
@@ -191,7 +191,7 @@ impl<'a> Reading<'a, '_> {
                 Some(Found::Here { code, folder }) => (code, folder, false),
                 // The code has an error; the other properties are read for their errors as well.
                 None => (Code::Elsewhere, None, false),
-                Some(Found::NotHere(NotHere { at, reason, help })) => {
+                Some(Found::NotHere(NotRunHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
                     self.not_run(resource, at, reason, help, stack);
                     (Code::Elsewhere, None, true)

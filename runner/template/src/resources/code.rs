@@ -10,7 +10,7 @@ use crate::{
     diagnostic::{Span, listed, similar},
     evaluation::properties::Properties,
     evaluation::value,
-    resources::origin::{self, Found, NotHere, Uri},
+    resources::origin::{self, Found, NotRunHere, Uri},
     resources::package::{self, Binaries},
     resources::script,
     stack::{BOOTSTRAP, Code},
@@ -75,7 +75,7 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
     let at = properties.node("CodeUri").map_or(properties.at, |node| node.at);
     let name = Path::new(uri).join(BOOTSTRAP).display().to_string();
     match entrypoint::look(&folder.join(BOOTSTRAP)) {
-        Entrypoint::Fine => {}
+        Entrypoint::Valid => {}
         Entrypoint::NoProgram => findings.error(
             at,
             format!("`{name}` cannot be started: {}", entrypoint::NO_PROGRAM),
@@ -107,9 +107,9 @@ fn reason_not_here(
     resource: &Resource<'_>,
     uri: &Uri,
     method: Option<(Span, &str)>,
-) -> Option<NotHere> {
+) -> Option<NotRunHere> {
     let not_here =
-        |at: Span, reason: &str| Some(NotHere { at, reason: reason.to_owned(), help: None });
+        |at: Span, reason: &str| Some(NotRunHere { at, reason: reason.to_owned(), help: None });
     let because = |name: &str, reason: &str| {
         not_here(properties.key_place(name).unwrap_or(resource.at), reason)
     };
@@ -129,7 +129,7 @@ fn reason_not_here(
                     build` makes, or in Python or Node; or let another program run it, such as `sam \
                     local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept \
                     `not-run-here` on it if it is to run on AWS alone";
-        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
+        return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
         let reason = format!(
@@ -137,10 +137,10 @@ fn reason_not_here(
              `sam build` has an executable `{BOOTSTRAP}`"
         );
         let help = "run `sam build` first, and again after each change";
-        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
+        return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     let uri = match uri {
-        Uri::Away(at, reason) => return not_here(*at, reason),
+        Uri::NotRead(at, reason) => return not_here(*at, reason),
         Uri::Unknown => return None,
         Uri::Folder(uri) => uri,
     };
@@ -154,7 +154,7 @@ fn reason_not_here(
     }
     let (reason, help) = lacks(&folder, uri);
     let at = properties.key_place("CodeUri").unwrap_or(resource.at);
-    Some(NotHere { at, reason, help })
+    Some(NotRunHere { at, reason, help })
 }
 
 /// Returns what a function's code folder lacks. Adds advice if AWS could not run the code either.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::properties::{Catalogue, PlacedValue, Properties},
     evaluation::value::Data,
     resources::table_parts::{self, Keys},
     stack::{AttributeDefinition, Billing, Index, IndexKind, Projection},
@@ -37,7 +37,7 @@ const NOT_EMULATED: Catalogue = &[
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     keys: &Keys,
-    definitions: &[At<AttributeDefinition>],
+    definitions: &[PlacedValue<AttributeDefinition>],
     billing: Option<Billing>,
 ) -> (Vec<Index>, bool) {
     let mut names = BTreeSet::new();
@@ -58,7 +58,7 @@ pub(crate) fn read(
         for index in written {
             let read = read_one(&index, kind, keys, definitions, billing);
             index.finish(NOT_EMULATED);
-            let Some(At { value, at }) = read else {
+            let Some(PlacedValue { value, at }) = read else {
                 is_complete = false;
                 continue;
             };
@@ -79,9 +79,9 @@ fn read_one(
     index: &Properties<'_, '_>,
     kind: IndexKind,
     keys: &Keys,
-    definitions: &[At<AttributeDefinition>],
+    definitions: &[PlacedValue<AttributeDefinition>],
     billing: Option<Billing>,
-) -> Option<At<Index>> {
+) -> Option<PlacedValue<Index>> {
     let findings = index.resolver.findings;
     let name = index.required_text("IndexName", "by-author");
     let each_max = match kind {
@@ -94,7 +94,7 @@ fn read_one(
         IndexKind::Local => None,
         IndexKind::Global => throughput(index, billing),
     };
-    let (At { value: name, at }, own) = (name?, own?);
+    let (PlacedValue { value: name, at }, own) = (name?, own?);
     if !table_parts::is_name(&name) {
         findings.error(
             at,
@@ -127,7 +127,10 @@ fn read_one(
     }
     let projection = projection?;
     let (partition_keys, sort_keys) = (own.partition, own.sort);
-    Some(At { value: Index { name, kind, partition_keys, sort_keys, projection, billing }, at })
+    Some(PlacedValue {
+        value: Index { name, kind, partition_keys, sort_keys, projection, billing },
+        at,
+    })
 }
 
 /// Parses the throughput of a global index of a provisioned table.
@@ -174,7 +177,7 @@ fn projection(index: &Properties<'_, '_>) -> Option<Projection> {
     let kind = projection.choice("ProjectionType", KINDS);
     let attributes = non_key_attributes(&projection);
     projection.finish(&[]);
-    let At { value: kind, at } = kind?;
+    let PlacedValue { value: kind, at } = kind?;
     match (kind, attributes.is_empty()) {
         ("INCLUDE", false) => return Some(Projection::Include(attributes)),
         ("INCLUDE", true) => findings.error(
@@ -220,7 +223,7 @@ pub(crate) fn used_definitions(
     properties: &Properties<'_, '_>,
     keys: &Keys,
     (indexes, is_complete): (&[Index], bool),
-    definitions: Vec<At<AttributeDefinition>>,
+    definitions: Vec<PlacedValue<AttributeDefinition>>,
 ) -> Vec<AttributeDefinition> {
     let findings = properties.resolver.findings;
     let mut used: BTreeSet<&str> = BTreeSet::from([keys.partition_key.as_str()]);
@@ -229,7 +232,7 @@ pub(crate) fn used_definitions(
         used.extend(index.partition_keys.iter().chain(&index.sort_keys).map(String::as_str));
     }
     let mut kept = Vec::new();
-    for At { value, at } in definitions {
+    for PlacedValue { value, at } in definitions {
         if used.contains(value.name.as_str()) {
             kept.push(value);
         } else if is_complete {

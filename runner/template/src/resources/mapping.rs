@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     checks::lint,
-    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::properties::{Catalogue, PlacedValue, Properties},
     evaluation::value::Data,
     resources::destination,
     stack::{
@@ -288,7 +288,8 @@ fn stream_of_arn(
 /// Parses a maximum record age: -1 (no limit), or 60 s to 7 days, in seconds. Returns `None` if it
 /// is absent or invalid.
 fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
-    let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
+    let PlacedValue { value, at } =
+        properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
     if value != -1 && !(60..=604_800).contains(&value) {
         properties.resolver.findings.error(
             at,

@@ -10,7 +10,7 @@ use crate::{
     evaluation::properties::Properties,
     evaluation::value::{Data, Value},
     not_emulated::NotEmulated,
-    resources::origin::{BUILD_FOLDER, Found, NotHere, Uri, built, method},
+    resources::origin::{BUILD_FOLDER, Found, NotRunHere, Uri, built, method},
     resources::sources,
     stack::{Code, Language, Layer, Script},
 };
@@ -49,7 +49,7 @@ pub(crate) fn find(
     }
     let folder = match uri {
         Uri::Folder(folder) => folder,
-        Uri::Away(at, reason) => return not_here(*at, *reason, None),
+        Uri::NotRead(at, reason) => return not_here(*at, *reason, None),
         Uri::Unknown => return None,
     };
     // Without the template's folder, files cannot be checked.
@@ -98,7 +98,7 @@ pub(crate) fn find(
 }
 
 fn not_here(at: Span, reason: impl Into<String>, help: Option<String>) -> Option<Found> {
-    Some(Found::NotHere(NotHere { at, reason: reason.into(), help }))
+    Some(Found::NotHere(NotRunHere { at, reason: reason.into(), help }))
 }
 
 /// Returns the language of a build method that SAM names like a runtime. Such a build copies the
@@ -214,7 +214,7 @@ fn layer(properties: &Properties<'_, '_>, item: Value) -> Option<Layer> {
         at: item.at,
         instead: format!("the layer `{reference}` is not loaded; list what it has as a dependency"),
     });
-    Some(Layer::Away(reference))
+    Some(Layer::OnAws(reference))
 }
 
 /// Returns the folder of a layer that the template describes, relative to the template's folder.
@@ -346,7 +346,8 @@ mod tests {
         assert_eq!((script.language, script.runtime().as_str()), (Language::Node, "nodejs22.x"));
         assert_eq!(script.build_folder.as_deref(), Some(".aws-sam/build/F"));
         let folder = |path: &str| Layer::Folder(path.to_owned());
-        let layers = [folder("shared"), folder(".aws-sam/build/Made"), Layer::Away(arn.to_owned())];
+        let layers =
+            [folder("shared"), folder(".aws-sam/build/Made"), Layer::OnAws(arn.to_owned())];
         assert_eq!(script.layers, layers);
         let listed = stack.not_emulated.iter().filter(|it| it.property == "Layers");
         assert!(listed.map(|it| &it.instead).any(|it| it.contains(arn)));

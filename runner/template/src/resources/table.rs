@@ -2,7 +2,7 @@
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
-    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::properties::{Catalogue, PlacedValue, Properties},
     resources::global_table,
     resources::index,
     resources::table_parts::{Keys, is_name, key_schema, provisioned},
@@ -60,8 +60,8 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
             // If only AWS knows the view type, the widest one is used here.
-            let At { at, .. } = stream.unknown("StreamViewType")?;
-            Some(At { value: StreamViewType::NewAndOldImages, at })
+            let PlacedValue { at, .. } = stream.unknown("StreamViewType")?;
+            Some(PlacedValue { value: StreamViewType::NewAndOldImages, at })
         });
         stream.finish(&[("ResourcePolicy", "permissions are not checked")]);
         view
@@ -149,7 +149,7 @@ fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> Keys
     (keys, indexes, attributes, billing)
 }
 
-fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> {
+fn definitions(properties: &Properties<'_, '_>) -> Vec<PlacedValue<AttributeDefinition>> {
     if !properties.has("AttributeDefinitions") {
         properties.missing("AttributeDefinitions", "[{AttributeName: id, AttributeType: S}]");
     }
@@ -163,8 +163,8 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
                 definition.missing("AttributeType", "S");
             }
             definition.finish(&[]);
-            let At { value: name, at } = name?;
-            Some(At { value: AttributeDefinition { name, kind: kind?.value }, at })
+            let PlacedValue { value: name, at } = name?;
+            Some(PlacedValue { value: AttributeDefinition { name, kind: kind?.value }, at })
         })
         .collect()
 }
