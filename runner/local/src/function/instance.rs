@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) observer: Observer,
     pub(super) log: LogFile,
     /// The number of answers to drop, each with the end of its process, for tests.
-    pub(super) losses: Arc<AtomicU32>,
+    pub(super) answers_to_drop: Arc<AtomicU32>,
     /// The watcher that ends the processes if this process is killed.
     pub(super) orphans: Orphans,
 }
@@ -150,7 +150,7 @@ pub(super) enum Attempt {
     /// The instance never became ready; the outcome has the reason.
     NotStarted(InvokeOutcome),
     /// The process ended while it was idle, before it received the invocation.
-    NotTaken,
+    NotReceived,
 }
 
 impl Instance {
@@ -161,7 +161,7 @@ impl Instance {
         keys: Credentials,
     ) -> Result<Self, StartError> {
         let (kill, killed) = mpsc::channel(1);
-        let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.losses.clone()));
+        let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.answers_to_drop.clone()));
         let listener = runtime_api::serve(mailbox.clone()).await?;
         let credentials = keys.clone();
         let settings = &Settings { credentials, ..shared.settings.clone() };
@@ -183,7 +183,7 @@ impl Instance {
         command.process_group(0);
         // This is read before the start. If another build replaces the file meanwhile, the next invocation
         // notices it.
-        let build = program::look(&settings.program());
+        let build = program::current_build(&settings.program());
         let child = command
             .spawn()
             .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
@@ -248,7 +248,7 @@ impl Instance {
         payload: Bytes,
     ) -> Attempt {
         let Settings { name, timeout, init_timeout, memory_mb, .. } = &shared.settings;
-        let (taken, was_taken) = oneshot::channel();
+        let (received, was_taken) = oneshot::channel();
         let (reply, replied) = oneshot::channel();
         let cold = !self.mailbox.is_ready();
         self.mailbox.put(Delivery {
@@ -256,7 +256,7 @@ impl Instance {
             function_arn: shared.settings.arn(),
             timeout: *timeout,
             payload,
-            taken,
+            received,
             reply,
         });
         let mut init = None;
@@ -318,7 +318,7 @@ impl Instance {
     fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
         let exit = self.exit.borrow().clone();
         let outcome = match exit {
-            Some(_) if self.mailbox.is_ready() => return Attempt::NotTaken,
+            Some(_) if self.mailbox.is_ready() => return Attempt::NotReceived,
             Some(text) => {
                 let said = self.mailbox.init_error();
                 said.unwrap_or_else(|| outcome::exited(request_id, &text))
@@ -338,7 +338,7 @@ impl Instance {
 
     /// Returns the maximum memory that the process has used, in MB; `None` if the system does not report it.
     pub(super) fn memory_mb(&self) -> Option<u64> {
-        self.peak.look(self.pid)
+        self.peak.read_peak(self.pid)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Peak(AtomicU64);
 impl Peak {
     /// Reads the maximum memory so far and returns it in MB. It also returns the value after the process has
     /// ended. Returns `None` if the system never reported it.
-    pub(super) fn look(&self, pid: u32) -> Option<u64> {
+    pub(super) fn read_peak(&self, pid: u32) -> Option<u64> {
         let found = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .ok()
             .and_then(|status| resident_mb(&status));
@@ -30,7 +30,7 @@ impl Peak {
 
     /// Returns the memory in MB that the process has used, if it is more than `memory_mb`.
     pub(super) fn over(&self, pid: u32, memory_mb: u32) -> Option<u64> {
-        self.look(pid).filter(|used| *used > u64::from(memory_mb))
+        self.read_peak(pid).filter(|used| *used > u64::from(memory_mb))
     }
 }
 

@@ -70,7 +70,7 @@ impl Orphans {
         let mut state = self.state();
         // A process that has already ended has no number, and 0 would mean the shell's own group.
         if group > 1 && state.live.insert(group) {
-            state.tell('+', group);
+            state.send_change('+', group);
         }
     }
 
@@ -78,7 +78,7 @@ impl Orphans {
     pub(super) fn ended(&self, group: u32) {
         let mut state = self.state();
         if state.live.remove(&group) {
-            state.tell('-', group);
+            state.send_change('-', group);
         }
     }
 
@@ -89,7 +89,7 @@ impl Orphans {
 
 impl State {
     /// Sends the change to the shell. If the shell was ended, starts another one.
-    fn tell(&mut self, sign: char, group: u32) {
+    fn send_change(&mut self, sign: char, group: u32) {
         if let Some(watcher) = &mut self.watcher
             && watcher.tell(sign, group).is_ok()
         {

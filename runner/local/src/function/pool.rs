@@ -115,9 +115,14 @@ impl Function {
             LogFile::open(path.clone()).map_err(|source| Error::Log { name, path, source })?;
         // The semaphore's maximum is far above the possible number of processes.
         let places = Semaphore::new(settings.concurrency.min(Semaphore::MAX_PERMITS));
-        let losses = Arc::new(AtomicU32::new(0));
-        let shared =
-            Arc::new(Shared { settings, observer, log, losses, orphans: Orphans::default() });
+        let answers_to_drop = Arc::new(AtomicU32::new(0));
+        let shared = Arc::new(Shared {
+            settings,
+            observer,
+            log,
+            answers_to_drop,
+            orphans: Orphans::default(),
+        });
         let Settings { credentials, credentials_source, timeout, .. } = &shared.settings;
         let signing = Signing::new(credentials.clone(), credentials_source.clone(), *timeout);
         let pool = Pool {
@@ -181,7 +186,7 @@ impl Function {
             ));
         }
         let place = {
-            let _waiting = Waiting(&pool.waiting);
+            let _waiting = WaitingCount(&pool.waiting);
             pool.places.acquire().await
         };
         let Ok(_place) = place else { return pool.ended() };
@@ -204,7 +209,7 @@ impl Function {
                     pool.not_started(request_id, &outcome);
                     return outcome;
                 }
-                Attempt::NotTaken => {}
+                Attempt::NotReceived => {}
             }
         }
         InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep ending", self.name()))
@@ -224,7 +229,7 @@ impl Function {
     /// Drops the next `count` answers and ends their processes. The function has done its work, but the
     /// caller does not get the answer. For tests of this case.
     pub fn lose_answers(&self, count: u32) {
-        self.pool.shared.losses.store(count, Ordering::Relaxed);
+        self.pool.shared.answers_to_drop.store(count, Ordering::Relaxed);
     }
 
     /// Returns the process ids of the running instances.
@@ -262,9 +267,9 @@ impl Invoke for Function {
 }
 
 /// Counts an invocation as waiting until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingCount<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -363,7 +368,7 @@ impl Pool {
             (instances.build.clone(), !instances.idle.is_empty())
         };
         let found = match &known {
-            None => program::look(program),
+            None => program::current_build(program),
             Some(known) => program::current(program, known, is_warm).await,
         };
         let Some(found) = found.filter(|found| known.as_ref() != Some(found)) else { return };

@@ -36,7 +36,7 @@ pub(super) struct Delivery {
     pub(super) timeout: Duration,
     pub(super) payload: Bytes,
     /// Notified when the instance receives the invocation.
-    pub(super) taken: oneshot::Sender<()>,
+    pub(super) received: oneshot::Sender<()>,
     /// Gets the answer of the instance.
     pub(super) reply: oneshot::Sender<InvokeOutcome>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Mailbox {
     /// The signal that ends the process, to drop an answer.
     kill: mpsc::Sender<()>,
     /// The number of answers to drop. All instances of the function share it.
-    losses: Arc<AtomicU32>,
+    answers_to_drop: Arc<AtomicU32>,
 }
 
 #[derive(Debug, Default)]
@@ -72,8 +72,8 @@ struct Current {
 }
 
 impl Mailbox {
-    pub(super) fn new(kill: mpsc::Sender<()>, losses: Arc<AtomicU32>) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), kill, losses }
+    pub(super) fn new(kill: mpsc::Sender<()>, answers_to_drop: Arc<AtomicU32>) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), kill, answers_to_drop }
     }
 
     /// Stores an invocation; the instance gets it when it next asks. An instance that reported that it cannot
@@ -169,7 +169,7 @@ impl Mailbox {
             current
         };
         let lose = |left: u32| left.checked_sub(1);
-        if self.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+        if self.answers_to_drop.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
             // The channel has room for one signal, and one is enough, so a full channel does not matter.
             let _sent = self.kill.try_send(());
             // The caller must notice the end of the process and not a closed channel, so the channel is kept
@@ -237,7 +237,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
         let message = "the last invocation was not answered yet";
         return problem(StatusCode::FORBIDDEN, "InvalidStateTransition", message);
     };
-    let Delivery { request_id, function_arn, timeout, payload, taken, reply } = delivery;
+    let Delivery { request_id, function_arn, timeout, payload, received, reply } = delivery;
     let deadline = SystemTime::now() + timeout;
     let deadline_ms = deadline.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let built = Response::builder()
@@ -253,7 +253,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
     };
     mailbox.state().current = Some(Current { request_id, reply });
     // If the caller no longer waits, no client needs the answer of the instance.
-    let _told = taken.send(());
+    let _told = received.send(());
     response
 }
 
@@ -341,14 +341,14 @@ mod tests {
         }
 
         fn deliver(&self, id: &str) -> (oneshot::Receiver<()>, oneshot::Receiver<InvokeOutcome>) {
-            let (taken, was_taken) = oneshot::channel();
+            let (received, was_taken) = oneshot::channel();
             let (reply, replied) = oneshot::channel();
             self.mailbox.put(Delivery {
                 request_id: id.to_owned(),
                 function_arn: "arn:aws:lambda:us-east-1:000000000000:function:f".to_owned(),
                 timeout: Duration::from_secs(60),
                 payload: Bytes::from_static(b"{\"n\":1}"),
-                taken,
+                received,
                 reply,
             });
             (was_taken, replied)

@@ -29,15 +29,15 @@ pub(super) struct Signing {
     source: Option<SharedCredentialsProvider>,
     /// The maximum time of an invocation.
     invocation: Duration,
-    held: Mutex<Held>,
+    cached: Mutex<CachedKeys>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedKeys {
     keys: Credentials,
     /// The time before their expiry at which the keys are renewed.
     margin: Duration,
-    asked_in_vain: Option<Instant>,
+    last_failure: Option<Instant>,
 }
 
 impl Signing {
@@ -48,8 +48,8 @@ impl Signing {
         invocation: Duration,
     ) -> Self {
         let margin = credentials.margin(invocation);
-        let held = Held { keys: credentials, margin, asked_in_vain: None };
-        Self { source, invocation, held: Mutex::new(held) }
+        let held = CachedKeys { keys: credentials, margin, last_failure: None };
+        Self { source, invocation, cached: Mutex::new(held) }
     }
 
     /// Returns the keys for the next invocation.
@@ -57,12 +57,12 @@ impl Signing {
     /// # Errors
     /// The last keys have expired, and the source has no newer ones.
     pub(super) async fn keys(&self) -> Result<Credentials, String> {
-        let mut held = self.held.lock().await;
+        let mut held = self.cached.lock().await;
         let Some(source) = &self.source else { return Ok(held.keys.clone()) };
         if held.keys.last_until(SystemTime::now() + held.margin) {
             return Ok(held.keys.clone());
         }
-        let is_early = held.asked_in_vain.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
+        let is_early = held.last_failure.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
         let mut reason = "its source has no newer ones".to_owned();
         if !is_early {
             let before = held.keys.clone();
@@ -76,7 +76,7 @@ impl Signing {
                 Ok(Err(error)) => reason = innermost(&error),
                 Err(_) => reason = format!("no answer within {} s", limit.as_secs()),
             }
-            held.asked_in_vain = (held.keys == before).then(Instant::now);
+            held.last_failure = (held.keys == before).then(Instant::now);
         }
         if held.keys.last_until(SystemTime::now()) {
             return Ok(held.keys.clone());
@@ -152,13 +152,13 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
         }
-        signing.held.lock().await.margin = Duration::from_secs(60);
+        signing.cached.lock().await.margin = Duration::from_secs(60);
         // The source has no other keys, so it is not asked again for a while.
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first");
         }
-        signing.held.lock().await.margin = Duration::from_secs(60);
-        signing.held.lock().await.asked_in_vain = None;
+        signing.cached.lock().await.margin = Duration::from_secs(60);
+        signing.cached.lock().await.last_failure = None;
         assert_eq!(key(&signing).await.unwrap(), "second");
         assert_eq!(key(&signing).await.unwrap(), "second", "good for an hour");
     }
@@ -171,7 +171,7 @@ mod tests {
             let credentials = Credentials::from(&found("first", ends_in_s));
             let signing = Signing::new(credentials, Some(source.clone()), Duration::from_secs(900));
             assert_eq!(key(&signing).await.unwrap(), "first");
-            assert_eq!(signing.held.lock().await.asked_in_vain, None);
+            assert_eq!(signing.cached.lock().await.last_failure, None);
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
         let signing = signing(vec![found("new", 3_600), found("old", -1)]);
         assert!(key(&signing).await.unwrap_err().contains("have expired"));
         assert_eq!(key(&signing).await.unwrap(), "new");
-        signing.held.lock().await.keys.expires = Some(SystemTime::now());
+        signing.cached.lock().await.keys.expires = Some(SystemTime::now());
         assert!(key(&signing).await.unwrap_err().contains("have expired"), "there are no others");
         let local = Signing::new(Credentials::local(), None, Duration::from_secs(3));
         assert_eq!(key(&local).await.unwrap(), "local");

@@ -403,14 +403,14 @@ async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
 
     // A busy process: its answer fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
-    let (taken, was_taken) = tokio::sync::oneshot::channel();
+    let (received, was_taken) = tokio::sync::oneshot::channel();
     let (reply, _replied) = tokio::sync::oneshot::channel();
     mailbox.put(runtime_api::Delivery {
         request_id: "r-1".to_owned(),
         function_arn: "arn".to_owned(),
         timeout: Duration::from_secs(60),
         payload: json!({ "do": "sleep", "ms": 300 }).to_string().into(),
-        taken,
+        received,
         reply,
     });
     was_taken.await.unwrap();

@@ -19,12 +19,12 @@ pub struct History {
     /// The time of the oldest line. Nothing is known about earlier events.
     pub since_ms: Option<i64>,
     /// The shards in which any records were trimmed before they were read, each shard once.
-    pub gaps: Vec<LostIn>,
+    pub gaps: Vec<ShardLoss>,
 }
 
 /// A shard in which a mapping has lost records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostIn {
+pub struct ShardLoss {
     /// The mapping.
     pub mapping: String,
     /// The shard.
@@ -43,11 +43,11 @@ pub struct MappingHistory {
     /// The last run in which the journal has the mapping.
     run: u64,
     /// The reason why the filter rejected the record, if it did.
-    pub passed_over: Option<PassedOver>,
+    pub filter_rejection: Option<FilterRejection>,
     /// All attempts with the record, and with the other records of its first batch, in order.
     pub attempts: Vec<Attempt>,
     /// How the record was discarded, if it was.
-    pub given_up: Option<GivenUp>,
+    pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
     /// The first and the last records of batches whose range includes the record although they do not contain
@@ -80,11 +80,11 @@ pub struct MappingFacts {
 
 /// The reason why the filter rejected the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PassedOver {
+pub enum FilterRejection {
     /// One sentence for each pattern.
-    Why(Vec<String>),
+    Reasons(Vec<String>),
     /// The record is in a range of rejected records that the journal does not name individually.
-    Among {
+    InRange {
         /// The shard of these records.
         shard: String,
         /// The number of these records.
@@ -136,7 +136,7 @@ pub enum End {
 
 /// How records were discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenUp {
+pub struct DiscardedBatch {
     /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
     pub condition: String,
     /// The key of the failure object.
@@ -188,7 +188,7 @@ impl History {
             Entry::PassedOver { mapping, shard, record, why, .. } => {
                 if names(&record, wanted) {
                     let own = self.mappings.entry(mapping).or_default();
-                    own.passed_over = Some(PassedOver::Why(why));
+                    own.filter_rejection = Some(FilterRejection::Reasons(why));
                     self.record = Some(record);
                     self.shard = Some(shard);
                 }
@@ -196,7 +196,7 @@ impl History {
             Entry::PassedOverMore { mapping, shard, first, last, count, .. } => {
                 if self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last) {
                     let own = self.mappings.entry(mapping).or_default();
-                    own.passed_over.get_or_insert(PassedOver::Among { shard, count });
+                    own.filter_rejection.get_or_insert(FilterRejection::InRange { shard, count });
                 }
             }
             Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records } => {
@@ -226,8 +226,8 @@ impl History {
                 let is_here =
                     self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last);
                 let own = self.mappings.entry(mapping).or_default();
-                if is_here && own.was_given_up(run, &first, &last) {
-                    own.given_up = Some(GivenUp { condition, key, count, shard });
+                if is_here && own.was_discarded(run, &first, &last) {
+                    own.discarded = Some(DiscardedBatch { condition, key, count, shard });
                 }
             }
             Entry::DestinationUnavailable { mapping, shard, reason, .. } => {
@@ -237,7 +237,7 @@ impl History {
             }
             Entry::Gap { mapping, shard, at_ms, .. } => {
                 if !self.gaps.iter().any(|gap| gap.mapping == mapping && gap.shard == shard) {
-                    self.gaps.push(LostIn { mapping, shard, at_ms });
+                    self.gaps.push(ShardLoss { mapping, shard, at_ms });
                 }
             }
             Entry::Missed { mapping, count, .. } => {
@@ -319,7 +319,7 @@ impl MappingHistory {
     /// with the record must contain both. A record that was too old may have been discarded without an
     /// attempt in this run. For it, only the position counts, unless the filter rejected it or another batch
     /// includes its position. Each run cuts its own batches.
-    fn was_given_up(&self, run: u64, first: &str, last: &str) -> bool {
+    fn was_discarded(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;
         }
@@ -329,7 +329,7 @@ impl MappingHistory {
             return true;
         }
         let is_other = self.others.contains(&(first.to_owned(), last.to_owned()));
-        self.passed_over.is_none() && !is_other && own().all(|attempt| attempt.run < run)
+        self.filter_rejection.is_none() && !is_other && own().all(|attempt| attempt.run < run)
     }
 }
 

@@ -15,7 +15,7 @@ mod tests;
 
 pub use self::entry::{Entry, FORMAT, Line, Messages, RecordName};
 pub use self::history::{
-    Attempt, End, History, MappingFacts, MappingHistory, PassedOver, history_of, is_between,
+    Attempt, End, FilterRejection, History, MappingFacts, MappingHistory, history_of, is_between,
 };
 pub use self::reader::{JournalError, Reader, newest_record, records_between};
 pub use self::watcher::MappingJournal;

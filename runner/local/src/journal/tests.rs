@@ -4,7 +4,7 @@ use std::fs;
 
 use super::writer::SEGMENTS_MAX;
 use super::{
-    End, Entry, Journal, Messages, PassedOver, Reader, RecordName, history_of, newest_record,
+    End, Entry, FilterRejection, Journal, Messages, Reader, RecordName, history_of, newest_record,
     records_between,
 };
 
@@ -81,14 +81,19 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(named, Some(record("11")));
     let batches: Vec<_> = given_up.attempts.iter().map(|it| (it.batch, it.place)).collect();
     assert_eq!(batches, [(1, Some(1)), (2, None), (3, Some(0))]);
-    assert_eq!(given_up.given_up.unwrap().key.as_deref(), Some("key"));
+    assert_eq!(given_up.discarded.unwrap().key.as_deref(), Some("key"));
     let (_, delivered) = history("10");
-    assert!(delivered.given_up.is_none() && delivered.attempts[1].has_done_it());
+    assert!(delivered.discarded.is_none() && delivered.attempts[1].has_done_it());
     assert_eq!(delivered.attempts[1].end, Some(End::Succeeded { took_ms: 3 }));
     let (_, refused) = history("9");
-    assert_eq!(refused.passed_over, Some(PassedOver::Why(vec!["because".to_owned()])));
+    assert_eq!(
+        refused.filter_rejection,
+        Some(FilterRejection::Reasons(vec!["because".to_owned()]))
+    );
     let (unknown, untouched) = history("77");
-    assert!(unknown.is_none() && untouched.attempts.is_empty() && untouched.passed_over.is_none());
+    assert!(
+        unknown.is_none() && untouched.attempts.is_empty() && untouched.filter_rejection.is_none()
+    );
     let newest = |table| newest_record(Reader::open(folder.path()).unwrap(), table);
     assert_eq!(newest(Some("t")), Some(record("12")));
     assert_eq!(newest(Some("other")), None);
@@ -184,10 +189,10 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     ];
     for (wanted, expected) in cases {
         let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
-        assert_eq!(history.mappings["m"].given_up.is_some(), expected, "{wanted}");
+        assert_eq!(history.mappings["m"].discarded.is_some(), expected, "{wanted}");
     }
     let of_other_shard = history_of(Reader::open(folder.path()).unwrap(), "11");
-    assert_eq!(of_other_shard.mappings["m"].passed_over, None);
+    assert_eq!(of_other_shard.mappings["m"].filter_rejection, None);
 }
 
 /// A later run of `weir up` cuts other batches. If it discards records without an attempt, only the position
@@ -206,7 +211,7 @@ fn what_a_later_run_found_too_old_is_given_up_whatever_was_tried_before() {
     after.write([gave_up("s", "10", "16")]);
     for (wanted, expected) in [("10", true), ("12", true), ("14", false), ("16", true)] {
         let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
-        assert_eq!(history.mappings["m"].given_up.is_some(), expected, "{wanted}");
+        assert_eq!(history.mappings["m"].discarded.is_some(), expected, "{wanted}");
     }
 }
 

@@ -68,7 +68,7 @@ impl MappingJournal {
                 done: *done,
                 reason: reason.clone(),
             }),
-            Event::GaveUp { shard, first, last, count, condition, key, .. } => {
+            Event::Discarded { shard, first, last, count, condition, key, .. } => {
                 Some(Entry::GaveUp {
                     mapping,
                     shard: shard.as_str().to_owned(),

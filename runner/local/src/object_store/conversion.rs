@@ -21,7 +21,7 @@ use super::{
     description::Description,
     files::{Condition, Found},
     listing,
-    receive::Announced,
+    receive::ContentHeaders,
 };
 
 /// The content headers that are stored with an object.
@@ -147,8 +147,8 @@ pub(super) fn announced(
     headers: &HeaderMap,
     extensions: &Extensions,
     length: Option<i64>,
-) -> Announced {
-    Announced {
+) -> ContentHeaders {
+    ContentHeaders {
         claims: Claims::of(headers),
         length: length.and_then(|length| u64::try_from(length).ok()),
         trailers: extensions.get::<Trailers>().cloned(),

@@ -65,12 +65,12 @@ pub(super) struct Found {
 
 /// A file outside all buckets. It is removed when dropped, unless it became an object.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(super) struct TemporaryFile {
     path: PathBuf,
     placed: bool,
 }
 
-impl Temporary {
+impl TemporaryFile {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -83,7 +83,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if !self.placed {
             // If this fails, the file is removed when the store is opened the next time.
@@ -197,10 +197,10 @@ impl ObjectStore {
     }
 
     /// Returns a name for a new file outside all buckets.
-    pub(super) fn temporary(&self) -> Temporary {
+    pub(super) fn temporary(&self) -> TemporaryFile {
         let number = self.shared.temporaries.fetch_add(1, Ordering::Relaxed);
         let path = self.root().join(".tmp").join(number.to_string());
-        Temporary { path, placed: false }
+        TemporaryFile { path, placed: false }
     }
 
     /// Makes a written and synced temporary file the object `key`, if `condition` holds.
@@ -208,7 +208,7 @@ impl ObjectStore {
         &self,
         bucket: &str,
         key: &str,
-        mut temporary: Temporary,
+        mut temporary: TemporaryFile,
         description: Description,
         condition: &Condition,
     ) -> Result<(), Error> {

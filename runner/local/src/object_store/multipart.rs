@@ -19,7 +19,7 @@ use super::{
     Error, ObjectStore,
     checksum::{Claims, Content, Hasher, hex},
     description::Description,
-    files::{Condition, Temporary},
+    files::{Condition, TemporaryFile},
     key,
 };
 
@@ -78,7 +78,7 @@ impl ObjectStore {
         &self,
         identifier: &str,
         number: i32,
-        temporary: &Temporary,
+        temporary: &TemporaryFile,
         content: &Content,
     ) -> Result<(), Error> {
         if !PART_NUMBERS.contains(&number) {

@@ -50,13 +50,13 @@ pub(super) struct Reports {
     events: Option<mpsc::Sender<Observed>>,
     /// The reports that did not fit but must not be dropped. Each concerns records that the mapping had in
     /// memory, so their number is bounded.
-    held: VecDeque<Observed>,
+    undropped: VecDeque<Observed>,
     missed: u64,
 }
 
 impl Reports {
     pub(super) fn new(mapping_id: Arc<str>, events: Option<mpsc::Sender<Observed>>) -> Self {
-        Self { mapping_id, events, held: VecDeque::new(), missed: 0 }
+        Self { mapping_id, events, undropped: VecDeque::new(), missed: 0 }
     }
 
     /// Reports a command, if it is of a reported kind.
@@ -76,8 +76,8 @@ impl Reports {
         };
         match events.try_send(observed) {
             Ok(()) => self.missed = 0,
-            Err(TrySendError::Full(observed)) if must_be_told(command) => {
-                self.held.push_back(Observed { missed: 0, ..observed });
+            Err(TrySendError::Full(observed)) if must_be_reported(command) => {
+                self.undropped.push_back(Observed { missed: 0, ..observed });
             }
             Err(_) => self.missed = self.missed.saturating_add(1),
         }
@@ -86,14 +86,14 @@ impl Reports {
     /// Sends waiting reports, as far as there is room.
     pub(super) fn flush(&mut self) {
         let Some(events) = &self.events else { return };
-        while let Some(first) = self.held.pop_front() {
+        while let Some(first) = self.undropped.pop_front() {
             match events.try_send(first) {
                 Ok(()) => {}
                 Err(TrySendError::Full(first)) => {
-                    self.held.push_front(first);
+                    self.undropped.push_front(first);
                     return;
                 }
-                Err(TrySendError::Closed(_)) => self.held.clear(),
+                Err(TrySendError::Closed(_)) => self.undropped.clear(),
             }
         }
     }
@@ -102,7 +102,7 @@ impl Reports {
     pub(super) async fn room(&self) {
         match &self.events {
             // The reservation only waits for room and is dropped at once. No other sender can take the room.
-            Some(events) if !self.held.is_empty() => drop(events.reserve().await),
+            Some(events) if !self.undropped.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
     }
@@ -110,7 +110,7 @@ impl Reports {
     /// Sends the waiting reports, unless no observer receives them.
     pub(super) async fn finish(&mut self) {
         let Some(events) = &self.events else { return };
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.undropped);
         let telling = async {
             for observed in held {
                 if events.send(observed).await.is_err() {
@@ -125,10 +125,12 @@ impl Reports {
 }
 
 /// Returns whether the command means that records are lost for the function. Such a command must be reported.
-fn must_be_told(command: &Command) -> bool {
+fn must_be_reported(command: &Command) -> bool {
     matches!(
         command,
-        Command::Report(Event::GaveUp { .. } | Event::Gap { .. } | Event::WindowGivenUp { .. })
+        Command::Report(
+            Event::Discarded { .. } | Event::Gap { .. } | Event::WindowDiscarded { .. }
+        )
     )
 }
 
@@ -139,7 +141,7 @@ mod tests {
 
     fn gave_up(number: usize) -> Command {
         let sequence = SequenceNumber::parse(&number.to_string()).unwrap();
-        Command::Report(Event::GaveUp {
+        Command::Report(Event::Discarded {
             shard: ShardId::new("s1"),
             first: sequence.clone(),
             last: sequence,
@@ -180,7 +182,7 @@ mod tests {
         drop(reports);
         told.extend(rest.await.unwrap());
         let told = told.into_iter().map(|observed| observed.command);
-        let told: Vec<Command> = told.filter(must_be_told).collect();
+        let told: Vec<Command> = told.filter(must_be_reported).collect();
         assert_eq!(told, (0..7).map(gave_up).collect::<Vec<_>>());
     }
 
@@ -194,6 +196,6 @@ mod tests {
         drop(receiver);
         reports.room().await;
         reports.flush();
-        assert!(reports.held.is_empty());
+        assert!(reports.undropped.is_empty());
     }
 }

@@ -133,7 +133,7 @@ async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Check
 }
 
 /// The result of a task.
-enum Done {
+enum TaskResult {
     Described(Result<Listing, DescribeFailure>),
     Read(ShardId, Result<Page, ReadFailure>),
     Invoked(BatchId, InvokeOutcome),
@@ -160,7 +160,7 @@ struct Run<I, D, C> {
     wake: Option<u64>,
     /// The next iterator of each shard that is read.
     iterators: BTreeMap<ShardId, String>,
-    tasks: JoinSet<Done>,
+    tasks: JoinSet<TaskResult>,
     reads: Arc<Semaphore>,
     invocations: Arc<Semaphore>,
     /// Whether the checkpoints have changed since the last save began.
@@ -314,21 +314,21 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         Ok(if self.stop_at.is_some() { Input::Stop } else { Input::Tick })
     }
 
-    fn take_in(&mut self, done: Done) -> Result<Option<Input>, RunError> {
+    fn take_in(&mut self, done: TaskResult) -> Result<Option<Input>, RunError> {
         Ok(Some(match done {
-            Done::Described(Ok(listing)) => {
+            TaskResult::Described(Ok(listing)) => {
                 Input::Described { enabled: listing.enabled, shards: listing.shards }
             }
-            Done::Described(Err(DescribeFailure::Unavailable(reason))) => {
+            TaskResult::Described(Err(DescribeFailure::Unavailable(reason))) => {
                 Input::DescribeFailed { reason }
             }
-            Done::Described(Err(DescribeFailure::Missing(reason))) => {
+            TaskResult::Described(Err(DescribeFailure::Missing(reason))) => {
                 Input::StreamMissing { reason }
             }
-            Done::Described(Err(DescribeFailure::Beyond(reason))) => {
+            TaskResult::Described(Err(DescribeFailure::Beyond(reason))) => {
                 return Err(RunError::StreamGone { arn: self.stream.arn.clone(), reason });
             }
-            Done::Read(shard, Ok(page)) => {
+            TaskResult::Read(shard, Ok(page)) => {
                 let end = page.next_iterator.is_none();
                 if let Some(iterator) = page.next_iterator {
                     self.iterators.insert(shard.clone(), iterator);
@@ -338,13 +338,13 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 }
                 Input::Page { shard, records: page.records, end }
             }
-            Done::Read(shard, Err(failure)) => Input::ReadFailed { shard, failure },
-            Done::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
-            Done::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
-            Done::Delivered(delivery, Err(reason)) => {
+            TaskResult::Read(shard, Err(failure)) => Input::ReadFailed { shard, failure },
+            TaskResult::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
+            TaskResult::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
+            TaskResult::Delivered(delivery, Err(reason)) => {
                 Input::FailureNotDelivered { delivery, reason }
             }
-            Done::Saved(saved) => {
+            TaskResult::Saved(saved) => {
                 self.saving = false;
                 let is_saved = saved.is_ok();
                 self.take_in_save(saved)?;
@@ -388,7 +388,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         match command {
             Command::Describe => {
                 let stream = self.stream.clone();
-                self.tasks.spawn(async move { Done::Described(stream.describe().await) });
+                self.tasks.spawn(async move { TaskResult::Described(stream.describe().await) });
             }
             Command::Read { shard, from } => self.read(shard, from),
             Command::Invoke { shard, batch, records, window, .. } => {
@@ -406,14 +406,14 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                         Some(chaos) => chaos.invoke(invoker.as_ref(), payload).await,
                         None => invoker.invoke(payload).await,
                     };
-                    Done::Invoked(batch, outcome)
+                    TaskResult::Invoked(batch, outcome)
                 });
             }
             Command::DeliverFailure { delivery, object, .. } => {
                 let failures = Arc::clone(&self.failures);
                 self.tasks.spawn(async move {
                     let body = Bytes::from(object.body.clone());
-                    Done::Delivered(delivery, failures.store(&object.key, body).await)
+                    TaskResult::Delivered(delivery, failures.store(&object.key, body).await)
                 });
             }
             Command::Checkpoint { .. } | Command::Save => self.unsaved = true,
@@ -430,10 +430,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         self.tasks.spawn(async move {
             let _permit = permits.acquire_owned().await.ok();
             if expires {
-                return Done::Read(shard, Err(ReadFailure::IteratorExpired));
+                return TaskResult::Read(shard, Err(ReadFailure::IteratorExpired));
             }
             let page = stream.read(&shard, start).await;
-            Done::Read(shard, page)
+            TaskResult::Read(shard, page)
         });
     }
 
@@ -449,7 +449,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         let Some(checkpoints) = self.mapping.checkpoints() else { return };
         self.saving = true;
         let (store, settings) = (self.store.clone(), self.mapping.settings().clone());
-        self.tasks.spawn_blocking(move || Done::Saved(store.save(&settings, &checkpoints)));
+        self.tasks.spawn_blocking(move || TaskResult::Saved(store.save(&settings, &checkpoints)));
     }
 }
 

@@ -272,7 +272,7 @@ impl Bench {
         // What the stream here says is final.
         settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
-        settings.pace.reach.base_ms = 5;
+        settings.pace.unreachable.base_ms = 5;
         settings.filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         Self { folder, stream, client, settings, failures: Arc::default(), chaos: None }
@@ -390,7 +390,7 @@ async fn what_is_given_up_is_stored_before_the_shard_goes_on() {
     let function = Arc::new(FakeFunction { poison: vec![2], ..FakeFunction::default() });
     let mut running = bench.run(&function);
     let status = running.drain().await;
-    assert_eq!(status.totals.done + status.totals.given_up, 5);
+    assert_eq!(status.totals.done + status.totals.discarded, 5);
     assert_eq!(status.totals.failures, 3, "a batch, then the rest twice");
     let objects = bench.failures.0.lock().unwrap();
     assert_eq!(objects.len(), 2, "the first attempt to store was refused");

@@ -11,16 +11,16 @@ use http::Uri;
 
 /// The endpoint of the first request. Clones share the value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AddressHeard(Arc<OnceLock<String>>);
+pub(super) struct ObservedAddress(Arc<OnceLock<String>>);
 
-impl AddressHeard {
+impl ObservedAddress {
     /// Returns the endpoint; `None` before the first request.
     pub(super) fn url(&self) -> Option<String> {
         self.0.get().cloned()
     }
 }
 
-impl Intercept for AddressHeard {
+impl Intercept for ObservedAddress {
     fn name(&self) -> &'static str {
         "AddressHeard"
     }
@@ -89,7 +89,7 @@ mod tests {
     /// The endpoint is known even if no server answers.
     #[tokio::test]
     async fn the_address_is_heard_from_the_first_request() {
-        let heard = AddressHeard::default();
+        let heard = ObservedAddress::default();
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(client::https::client())

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::Options;
-use super::address::AddressHeard;
+use super::address::ObservedAddress;
 use crate::function::Credentials;
 use client::endpoint;
 use client::server_date::{self, ServerClock};
@@ -89,7 +89,7 @@ pub(crate) async fn local(
     let on_fatal = Box::new(server::command_line::end_process);
     let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let access = Access { allowed: options.allowed.clone(), ..Access::default() };
+    let access = Access { allowed: options.allow_list.clone(), ..Access::default() };
     let serving = server::http::serve_with(bound, store.clone(), access, async {
         // Dropping the sender also ends the server.
         let _ = stopped.await;
@@ -128,7 +128,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",
         found.access_key_id()
     );
-    let (told, address) = (ServerClock::default(), AddressHeard::default());
+    let (told, address) = (ServerClock::default(), ObservedAddress::default());
     let dynamodb = aws_sdk_dynamodb::config::Builder::from(&config).interceptor(told.clone());
     let dynamodb = dynamodb.interceptor(address.clone());
     let dynamodb = aws_sdk_dynamodb::Client::from_conf(dynamodb.build());
@@ -152,7 +152,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
 }
 
 /// Returns the endpoint if it is not on AWS.
-fn elsewhere(address: &AddressHeard) -> Option<String> {
+fn elsewhere(address: &ObservedAddress) -> Option<String> {
     address.url().filter(|url| !endpoint::is_on_aws(url))
 }
 

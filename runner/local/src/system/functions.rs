@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aws_credential_types::provider::SharedCredentialsProvider;
 
 use crate::function::binaries::Wanted;
-use crate::function::scripts::{self, Places};
+use crate::function::scripts::{self, Folders};
 use crate::function::{Credentials, Event, Function, Launch, Observer, Remote, Settings};
 use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
 
@@ -71,7 +71,7 @@ pub(crate) enum Program {
 /// Builds or finds the program of every function, by logical id.
 pub(crate) async fn build(
     stack: &Stack,
-    places: &Places<'_>,
+    places: &Folders<'_>,
 ) -> Result<BTreeMap<String, Program>, String> {
     let scripts = scripts::prepare(stack, places).await.map_err(|error| error.to_string())?;
     let binaries = binaries(stack, places.template).await?;

@@ -30,7 +30,7 @@ use server::gate::{AllowList, BindError, BoundListener};
 use server::store::Store;
 use tokio::task::JoinHandle;
 
-use crate::function::scripts::Places;
+use crate::function::scripts::Folders;
 use crate::function::{Function, InvokeEndpoint};
 use crate::journal::Journal;
 use crate::object_store::{Endpoint, ObjectStore};
@@ -67,7 +67,7 @@ pub struct Options {
     /// The address of the other program that runs the functions, such as `cargo lambda watch`.
     pub invoke_url: Option<String>,
     /// The hosts and origins that the endpoints accept in addition to this machine's own.
-    pub allowed: AllowList,
+    pub allow_list: AllowList,
 }
 
 /// A template that is running.
@@ -125,7 +125,7 @@ impl System {
         };
         let functions = functions::start(&stack, &programs, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
-        let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allowed);
+        let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allow_list);
         let chaos = options.chaos.map(Chaos::new);
         let journal = begin_journal(&options.directory.join("journal"), clock());
         let surroundings = mappings::Surroundings {
@@ -356,7 +356,7 @@ fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
 
 /// Returns the programs of the functions; none if another program runs the functions.
 async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Program>, String> {
-    let places = Places { template: &options.template_folder, data: &options.directory };
+    let places = Folders { template: &options.template_folder, data: &options.directory };
     match options.invoke_url {
         Some(_) => Ok(BTreeMap::new()),
         None => functions::build(stack, &places).await,
@@ -416,7 +416,8 @@ fn start_object_store(
     for bucket in &stack.buckets {
         objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
     }
-    let endpoint = Endpoint::start(objects.clone(), port, options.allowed.clone(), &stack.region);
+    let endpoint =
+        Endpoint::start(objects.clone(), port, options.allow_list.clone(), &stack.region);
     tracing::info!("s3         {}   objects are files in {}", endpoint.url(), root.display());
     Ok((objects, endpoint))
 }

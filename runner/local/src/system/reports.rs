@@ -15,9 +15,9 @@ const TOLD_MAX: usize = 1_000;
 
 /// The errors that were already reported. Attempts are repeated, but each error is reported only once.
 #[derive(Default)]
-struct Told(HashSet<(String, String)>);
+struct ReportedErrors(HashSet<(String, String)>);
 
-impl Told {
+impl ReportedErrors {
     /// Returns whether the error in a command was already reported.
     fn is_old(&mut self, command: &Command) -> bool {
         let (what, why) = match command {
@@ -44,7 +44,7 @@ pub(super) async fn show(
     journal: Option<MappingJournal>,
     messages: Option<(Messages, PathBuf)>,
 ) {
-    let mut told = Told::default();
+    let mut told = ReportedErrors::default();
     while let Some(seen) = observed.recv().await {
         let is_old = told.is_old(&seen.command);
         // The journal is about each record, so it also gets errors that the log reports only once.
@@ -58,7 +58,9 @@ pub(super) async fn show(
         match seen.command {
             _ if is_old => {}
             Command::Report(
-                event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
+                event @ (Event::Gap { .. }
+                | Event::Discarded { .. }
+                | Event::WindowDiscarded { .. }),
             ) => {
                 let event = with_message_file(event, messages.as_ref());
                 tracing::error!("mapping {name}: {event}");
@@ -83,11 +85,11 @@ pub(super) async fn show(
 fn with_message_file(event: Event, messages: Option<&(Messages, PathBuf)>) -> Event {
     match (event, messages) {
         (
-            Event::GaveUp { shard, first, last, count, condition, key: Some(key) },
+            Event::Discarded { shard, first, last, count, condition, key: Some(key) },
             Some((messages, folder)),
         ) => {
             let key = Some(messages.file(folder, &key).display().to_string());
-            Event::GaveUp { shard, first, last, count, condition, key }
+            Event::Discarded { shard, first, last, count, condition, key }
         }
         (event, _) => event,
     }
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_reached_is_told_once_for_each_reason() {
-        let mut told = Told::default();
+        let mut told = ReportedErrors::default();
         let report = |shard: &str, reason: &str| {
             let (shard, reason) = (ShardId::new(shard), reason.to_owned());
             Command::Report(Event::DestinationUnavailable { shard, reason })
@@ -117,7 +119,7 @@ mod tests {
     #[test]
     fn what_a_queue_got_is_named_by_its_file() {
         let queue = (Messages::Queue("Failed".to_owned()), PathBuf::from("up"));
-        let gave_up = |key: Option<&str>| Event::GaveUp {
+        let gave_up = |key: Option<&str>| Event::Discarded {
             shard: ShardId::new("shardId-1"),
             first: SequenceNumber::parse("1").unwrap(),
             last: SequenceNumber::parse("1").unwrap(),

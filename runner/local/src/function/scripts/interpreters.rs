@@ -111,7 +111,8 @@ async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<
     for name in names {
         let file = format!("{name}{}", env::consts::EXE_SUFFIX);
         for program in folders.iter().map(|folder| folder.join(&file)).filter(|it| it.is_file()) {
-            match ask(&program, script.language).await.filter(|it| it.is_recent(script.language)) {
+            match query(&program, script.language).await.filter(|it| it.is_recent(script.language))
+            {
                 Some(found) if found.is_of(&script.version) => return Some(found),
                 Some(found) => other = other.or(Some(found)),
                 // A version manager may have a wrapper for a version that is not installed.
@@ -123,7 +124,7 @@ async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<
 }
 
 /// Asks a program for its own path and its version.
-async fn ask(program: &Path, language: Language) -> Option<Interpreter> {
+async fn query(program: &Path, language: Language) -> Option<Interpreter> {
     let (flag, code) = match language {
         Language::Python => (
             "-c",

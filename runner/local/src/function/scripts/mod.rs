@@ -61,14 +61,14 @@ pub enum Error {
 
 /// The folders that this module uses.
 #[derive(Debug)]
-pub struct Places<'a> {
+pub struct Folders<'a> {
     /// The base folder of relative paths in the template.
     pub template: &'a Path,
     /// The data folder of `weir up`.
     pub data: &'a Path,
 }
 
-impl Places<'_> {
+impl Folders<'_> {
     fn of_template(&self, folder: &str) -> PathBuf {
         let folder = self.template.join(folder);
         // A handler starts in its own folder, so the path must be absolute.
@@ -88,7 +88,7 @@ impl Places<'_> {
 /// An interpreter is missing, or a package cannot be installed.
 pub async fn prepare(
     stack: &Stack,
-    places: &Places<'_>,
+    places: &Folders<'_>,
 ) -> Result<BTreeMap<String, Launch>, Error> {
     let (mut interpreters, mut launches) = (Interpreters::default(), BTreeMap::new());
     let packages = Packages::in_folder(places.of_data("packages"));
@@ -110,7 +110,7 @@ struct Handler<'a> {
     function: &'a template::Function,
     script: &'a Script,
     interpreter: Interpreter,
-    places: &'a Places<'a>,
+    places: &'a Folders<'a>,
     packages: &'a Packages,
 }
 
@@ -164,7 +164,7 @@ impl Handler<'_> {
     fn layer(&self, layer: &Layer) -> Option<PathBuf> {
         match layer {
             Layer::Folder(folder) => Some(self.places.of_template(folder)),
-            Layer::Away(_) => None,
+            Layer::OnAws(_) => None,
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) async fn missing(
         .script
         .layers
         .iter()
-        .any(|layer| matches!(layer, Layer::Away(arn) if arn.contains("Powertools")));
+        .any(|layer| matches!(layer, Layer::OnAws(arn) if arn.contains("Powertools")));
     let folders_of_code = || std::iter::once(task_root).chain(layers.iter().map(PathBuf::as_path));
     match handler.script.language {
         Language::Python => {
