@@ -40,7 +40,7 @@ impl Migrating<'_> {
         let mut command = binary("weir");
         let url = format!("http://{}", self.store.endpoint.address());
         command.args(["migrate", "--endpoint", &url, "cutover", "move", "--timeout", seconds]);
-        command.arg("--nobody-follows");
+        command.arg("--without-followers");
         let cutover = Process::start(
             {
                 command.current_dir(self.folder);
@@ -83,7 +83,7 @@ fn a_failed_cut_over_changes_nothing() {
     worker.kill();
     migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
-    let cutover = ["cutover", "move", "--timeout", "1", "--nobody-follows"];
+    let cutover = ["cutover", "move", "--timeout", "1", "--without-followers"];
     let (code, said) = migrating.verb(&cutover);
     assert!(code == 5 && said.contains("nothing has changed"), "{code}: {said}");
     migrating.is_as_it_was();
@@ -169,7 +169,7 @@ fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     let pets = store.endpoint.scan("pets");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     let words = "no function read the stream of `pets`";
-    assert!(code == 5 && said.contains(words) && said.contains("--nobody-follows"), "{said}");
+    assert!(code == 5 && said.contains(words) && said.contains("--without-followers"), "{said}");
     migrating.is_as_it_was();
     assert_eq!(store.endpoint.scan("pets"), pets);
     // An idle worker is found.

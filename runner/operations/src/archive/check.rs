@@ -18,7 +18,7 @@ use super::store_for;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
-use client::running::Look;
+use client::running::RunningState;
 
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
 /// for DynamoDB Streams".
@@ -45,7 +45,7 @@ async fn tables_to_check(
     if let Found::Archive(source) = found {
         tables.extend(source.parts(None, None).await?.into_iter().map(|part| part.table));
     }
-    if let Look::Running(running) = Look::here()
+    if let RunningState::Running(running) = RunningState::here()
         && running.is_at(url)
     {
         tables.extend(running.archived);

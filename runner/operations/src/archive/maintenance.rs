@@ -89,7 +89,7 @@ struct Subject {
 
 /// The number of selected rows and of the objects that have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Meant {
+struct SelectedRows {
     rows: usize,
     objects: usize,
 }
@@ -236,8 +236,8 @@ impl EraseArguments {
     }
 
     /// Describes what is erased, for the confirmation.
-    fn told(&self, meant: Meant) -> String {
-        let (Meant { rows, objects }, table) = (meant, self.table.name());
+    fn confirmation_text(&self, meant: SelectedRows) -> String {
+        let (SelectedRows { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
             return format!(
                 "no current row, because `{table}` has none left, but earlier versions of the table's objects in the bucket, permanently"
@@ -256,8 +256,8 @@ impl Subject {
             })
     }
 
-    async fn count(&self, source: &Source, parts: Vec<Part>) -> Result<Meant, String> {
-        let (mut events, mut meant) = (BTreeSet::new(), Meant::default());
+    async fn count(&self, source: &Source, parts: Vec<Part>) -> Result<SelectedRows, String> {
+        let (mut events, mut meant) = (BTreeSet::new(), SelectedRows::default());
         let mut reading = Reading::of(source, parts);
         while let Some((part, batches)) = reading.next(Some(&["_item", "_event_id"])).await? {
             let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
@@ -360,7 +360,7 @@ pub(super) async fn erase(
     if arguments.dry_run {
         return Ok(Exit::Done);
     }
-    let what = arguments.told(meant);
+    let what = arguments.confirmation_text(meant);
     if !arguments.yes && !is_agreed(&what, std::io::stdin().is_terminal())? {
         return Ok(Exit::Refused);
     }

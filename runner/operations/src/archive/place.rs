@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::source::{Home, Source};
+use super::source::{BucketTables, Source};
 use client::endpoint;
 use client::output::say;
-use client::running::{Look, Running};
+use client::running::{Running, RunningState};
 use client::sdk_error::error_text;
 
 /// The environment variable with the S3 endpoint, which every AWS SDK and `weir` read.
@@ -123,9 +123,9 @@ impl PlaceArguments {
 
     /// Returns the endpoint, and the `weir up` that serves it, if any.
     fn endpoint(&self) -> Result<(String, Option<Running>), String> {
-        let look = Look::here();
+        let look = RunningState::here();
         let running = match &look {
-            Look::Running(running) => Some(running.clone()),
+            RunningState::Running(running) => Some(running.clone()),
             _ => None,
         };
         let of_running =
@@ -147,13 +147,13 @@ impl PlaceArguments {
             return Ok((url, own));
         }
         match look {
-            Look::Running(running) => Ok((running.s3.clone(), Some(running))),
-            Look::Ended(ended) => Err(format!(
+            RunningState::Running(running) => Ok((running.s3.clone(), Some(running))),
+            RunningState::Ended(ended) => Err(format!(
                 "{}, or read its files with --folder {}",
                 ended.has_ended(),
                 ended.directory.join("s3").display()
             )),
-            Look::Nothing => Err(
+            RunningState::NotStarted => Err(
                 "no archive is known: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
                     .to_owned(),
             ),
@@ -194,7 +194,7 @@ impl PlaceArguments {
         let folder = running.map(|running| running.directory.join("s3").join(&bucket));
         let prefix = self.prefix.clone();
         let store = running.map(|running| running.dynamodb.clone());
-        let home = Home { s3: url.to_owned(), store };
+        let home = BucketTables { s3: url.to_owned(), store };
         let client = Box::new(client);
         Ok(Found::Archive(Source::Bucket { client, bucket, prefix, folder, home }))
     }

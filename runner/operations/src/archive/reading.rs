@@ -158,12 +158,12 @@ pub(super) fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&
 /// The events of one day that were already returned. An event belongs to one day, and parts are
 /// ordered by day.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct ReturnedEvents {
     day: Option<(String, String)>,
     event_ids: BTreeSet<String>,
 }
 
-impl Seen {
+impl ReturnedEvents {
     /// Returns true if the event of this row was not returned before, and remembers it.
     pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
         let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
@@ -214,29 +214,29 @@ mod tests {
     use hyper_util::rt::TokioIo;
     use tokio::net::TcpListener;
 
-    use super::super::source::Home;
+    use super::super::source::BucketTables;
     use super::*;
     use client::endpoint;
 
     /// The requests that a bucket has received.
     #[derive(Debug, Default)]
-    struct Asked {
+    struct ReceivedRequests {
         gets: AtomicUsize,
         under_way: AtomicUsize,
         at_once: AtomicUsize,
     }
 
-    impl Asked {
+    impl ReceivedRequests {
         fn counts(&self) -> [usize; 2] {
             [&self.gets, &self.at_once].map(|count| count.load(Ordering::SeqCst))
         }
     }
 
     /// Returns a bucket in which every object has this content and a request takes as long as S3's.
-    async fn bucket(content: Bytes) -> (Source, Arc<Asked>) {
+    async fn bucket(content: Bytes) -> (Source, Arc<ReceivedRequests>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(ReceivedRequests::default());
         let of_server = Arc::clone(&asked);
         tokio::spawn(async move {
             loop {
@@ -262,7 +262,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: String::new(),
             folder: None,
-            home: Home::default(),
+            home: BucketTables::default(),
         };
         (source, asked)
     }

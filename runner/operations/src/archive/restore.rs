@@ -29,14 +29,14 @@ use rules::archive::restored::{self, Origin, RESTORED};
 
 use self::counts::Counts;
 use self::dry_run::DryRun;
-use self::form::{Form, Formed};
-use self::newest::{Attempt, Fate, put_newest};
+use self::form::{Conversion, Form};
+use self::newest::{PutResult, RowResult, put_newest};
 use self::rows::{Newest, Selected, selected, stamp_of};
 use self::selection::Selection;
 use self::unchanged::Unchanged;
 use super::cell::Row;
 use super::condition::Condition;
-use super::reading::{Reading, Seen};
+use super::reading::{Reading, ReturnedEvents};
 use super::source::{Content, Part, Source};
 use super::table_argument::TableArgument;
 use super::{of_day, of_days};
@@ -144,7 +144,8 @@ pub(super) async fn restore(
     let counts = Counts::default();
     let progress = progress(&wanted);
     interruption::follow(&progress, "bytes of the archive");
-    let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());
+    let (mut reading, mut seen) =
+        (Reading::newest_first(source, wanted), ReturnedEvents::default());
     let dry_run = arguments.dry_run.then(DryRun::default);
     let (selection, dry_run) = (&selection, dry_run.as_ref());
     let run = Run { target: &target, selection, counts: &counts, dry_run };
@@ -173,7 +174,7 @@ pub(super) async fn restore(
     } else if arguments.dry_run {
         say(&counts.foretold(&target.table));
     }
-    Ok(counts.tell(&target.table, arguments.dry_run))
+    Ok(counts.answer(&target.table, arguments.dry_run))
 }
 
 /// The settings and counts that all rows of a restore share.
@@ -208,13 +209,13 @@ impl Run<'_> {
         counts.selected();
         let event_id = row.text("_event_id");
         let mut item = match target.form.of(archived) {
-            Formed::Item(item) => item,
-            Formed::Tombstone => {
+            Conversion::Item(item) => item,
+            Conversion::Tombstone => {
                 counts.tombstone();
                 return Ok(());
             }
-            Formed::Refused(reason) => {
-                counts.add(event_id, Fate::Skipped(reason));
+            Conversion::Refused(reason) => {
+                counts.add(event_id, RowResult::Skipped(reason));
                 return Ok(());
             }
         };
@@ -286,7 +287,7 @@ async fn target(
 }
 
 /// Puts one item under the condition that the current item is still `live`.
-async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Attempt, String> {
+async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<PutResult, String> {
     let request = target
         .client
         .put_item()
@@ -301,7 +302,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<At
     };
     let unchanged = match Unchanged::of(live, item) {
         Ok(unchanged) => unchanged,
-        Err(reason) => return Ok(Attempt::Refused(reason)),
+        Err(reason) => return Ok(PutResult::Refused(reason)),
     };
     let mut if_same = request.condition_expression(unchanged.expression);
     for (placeholder, name) in unchanged.names {
@@ -316,16 +317,16 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<At
 fn outcome(
     target: &Target,
     answer: Result<PutItemOutput, SdkError<PutItemError>>,
-) -> Result<Attempt, String> {
+) -> Result<PutResult, String> {
     match answer {
-        Ok(_) => Ok(Attempt::Put),
+        Ok(_) => Ok(PutResult::Put),
         Err(SdkError::ServiceError(error)) => match error.err() {
             PutItemError::ConditionalCheckFailedException(failed) => {
                 let live = failed.item().cloned().map(from_sdk_item).transpose();
-                Ok(Attempt::Stands(live.map_err(|reason| cannot_put(target, &reason))?))
+                Ok(PutResult::GuardFailed(live.map_err(|reason| cannot_put(target, &reason))?))
             }
             other if other.code() == Some("ValidationException") => {
-                Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
+                Ok(PutResult::Refused(other.message().unwrap_or_default().to_owned()))
             }
             other => {
                 let code = other.code().unwrap_or("the store gives no reason");

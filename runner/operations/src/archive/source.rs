@@ -52,20 +52,20 @@ pub(super) enum Source {
         /// The folder that contains the objects as files, if the store is on this machine.
         folder: Option<PathBuf>,
         /// Identifies the tables whose functions archive into the bucket.
-        home: Home,
+        home: BucketTables,
     },
 }
 
 /// Identifies the tables that may have their archive in a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Home {
+pub(super) struct BucketTables {
     /// The S3 endpoint.
     pub(super) s3: String,
     /// The store of the running `weir up` that has the bucket, if there is one in this folder.
     pub(super) store: Option<String>,
 }
 
-impl Home {
+impl BucketTables {
     /// Returns true if the functions of the store at `url` certainly archive to this place. On AWS
     /// the bucket name is enough, because it is unique. On a machine it is not, because every `weir
     /// up` has a bucket of the same name.
@@ -415,7 +415,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: "archive/".to_owned(),
             folder,
-            home: Home::default(),
+            home: BucketTables::default(),
         };
         let here = bucket(Some(PathBuf::from("/data/s3/b")));
         assert_eq!((&*here.location(), &*here.files()), ("s3://b/archive", "/data/s3/b/archive"));
@@ -462,7 +462,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: prefix.to_owned(),
             folder: None,
-            home: Home::default(),
+            home: BucketTables::default(),
         };
         for (name, expected) in [
             ("archive/table=m/dt=2026-11-21/a.parquet", "b/archive/"),
@@ -496,7 +496,7 @@ mod tests {
             (aws_s3, None, here, false),
             ("http://s3.amazonaws.com.example.org", None, aws, false),
         ] {
-            let home = Home { s3: s3.to_owned(), store: store.map(str::to_owned) };
+            let home = BucketTables { s3: s3.to_owned(), store: store.map(str::to_owned) };
             assert_eq!(home.is_of_store(url), expected, "{s3} {store:?} {url}");
         }
     }

@@ -58,7 +58,7 @@ pub(super) struct Drift {
 /// The sums of each counter: of its ballots and of its slots.
 #[derive(Debug, Default)]
 struct Sums {
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, CounterRead>,
     /// The counters with a value that cannot be summed, and the reasons. They are not compared.
     unreadable: BTreeMap<String, BTreeSet<String>>,
     /// Items in the table of ballots that are not ballots and do not name a counter.
@@ -70,7 +70,7 @@ struct Sums {
 
 /// The state of a counter in one read: its ballots and its slots, each with their sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct CounterRead {
     /// Digest of all its ballot items.
     every_ballot: Digest,
     ballots: Number,
@@ -78,7 +78,7 @@ struct Seen {
     slots: Number,
 }
 
-impl Seen {
+impl CounterRead {
     fn nothing() -> Self {
         Self {
             every_ballot: Digest::default(),
@@ -90,8 +90,8 @@ impl Seen {
 }
 
 impl Sums {
-    fn of(&mut self, counter: &str) -> &mut Seen {
-        self.seen.entry(counter.to_owned()).or_insert_with(Seen::nothing)
+    fn of(&mut self, counter: &str) -> &mut CounterRead {
+        self.seen.entry(counter.to_owned()).or_insert_with(CounterRead::nothing)
     }
 
     /// Adds a ballot; `item` is the stored item of the ballot.
@@ -158,7 +158,7 @@ impl Sums {
     }
 
     /// Returns the counters whose sums differ, without those that cannot be summed.
-    fn differing(mut self) -> BTreeMap<String, Seen> {
+    fn differing(mut self) -> BTreeMap<String, CounterRead> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
         });
@@ -384,7 +384,7 @@ impl Ballots<'_> {
             interruption::reached(format!(
                 "{drifted} counters that differ found, up to `{counter}`"
             ));
-            let Seen { ballots, slots, .. } = seen;
+            let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
         Ok(recount)
@@ -393,7 +393,7 @@ impl Ballots<'_> {
     async fn look(
         &self,
         prefix: Option<&str>,
-    ) -> Result<(Recount, BTreeMap<String, Seen>), String> {
+    ) -> Result<(Recount, BTreeMap<String, CounterRead>), String> {
         let mut recount = Recount::default();
         let mut sums = Sums::default();
         self.scan(&self.table, |item| match Ballot::from_item(&item) {
@@ -443,7 +443,7 @@ impl Ballots<'_> {
     /// Adds the difference to slot 0, on the condition that every slot is unchanged. Without the
     /// condition, a concurrent recount or a vote in flight would be added too. If the response is
     /// lost, the SDK retries with the same token, so the transaction runs once.
-    async fn repair(&self, counter: &str, seen: &Seen) -> Result<bool, String> {
+    async fn repair(&self, counter: &str, seen: &CounterRead) -> Result<bool, String> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
         let held = seen.every_slot.get(&REPAIRED_SLOT).copied();
         let missing = seen.ballots.checked_sub(seen.slots);

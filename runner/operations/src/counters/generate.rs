@@ -17,10 +17,10 @@ use rules::counters::ballot::slot_of_voter;
 
 use super::Place;
 use super::ballots::Ballots;
-use super::doubts::{Doubts, Range};
+use super::doubts::{DoubtfulVotes, Range};
 use super::flags::TotalFlags;
 use super::reading::total_of;
-use super::voting::{Cast, Voting};
+use super::voting::{VoteResult, VoteSender};
 use client::interruption;
 use client::output::counted;
 use mapping::mix;
@@ -91,9 +91,9 @@ pub(super) struct Generated {
     pub(super) votes: u64,
     pub(super) took: Duration,
     /// Totals by counter.
-    pub(super) totals: BTreeMap<String, Tally>,
+    pub(super) totals: BTreeMap<String, CounterTally>,
     /// The votes that may or may not be counted.
-    pub(super) doubts: Doubts,
+    pub(super) doubts: DoubtfulVotes,
     /// Time from the last vote until the totals were correct; `None` if they were not correct in
     /// time.
     pub(super) lag: Option<Duration>,
@@ -103,11 +103,11 @@ pub(super) struct Generated {
 
 /// The votes of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct CounterTally {
     /// The sum of all votes that were cast.
     pub(super) voted: i64,
     /// The expected total. It is a range if some votes may or may not be counted.
-    pub(super) must_be: Range,
+    pub(super) expected: Range,
     /// The total that was found, if it was checked.
     pub(super) found: Option<Number>,
 }
@@ -186,9 +186,9 @@ pub(super) async fn run(
     let doubts = cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
     progress.finish_and_clear();
     let took = started.elapsed();
-    let tally = |counter: &str, voted: i64| Tally {
+    let tally = |counter: &str, voted: i64| CounterTally {
         voted,
-        must_be: doubts.range(counter, voted),
+        expected: doubts.range(counter, voted),
         found: None,
     };
     let totals_of = expected.into_iter().map(|(counter, voted)| {
@@ -215,12 +215,12 @@ async fn cast_all(
     arguments: &GenerateArguments,
     started: Instant,
     progress: &ProgressBar,
-) -> Result<Doubts, String> {
+) -> Result<DoubtfulVotes, String> {
     // All lanes share this list, so that doubtful votes are reported even if another lane fails.
-    let doubts = Mutex::new(Doubts::default());
+    let doubts = Mutex::new(DoubtfulVotes::default());
     let noted = || doubts.lock();
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
-        let mut voting = Voting::to(place);
+        let mut voting = VoteSender::to(place);
         for number in arguments.numbers_of(lane, ballots.is_some()) {
             let vote = arguments.vote(number, place.rule.slot_count);
             if let Some(rate) = arguments.rate {
@@ -234,7 +234,8 @@ async fn cast_all(
                 }
                 None => {
                     let Vote { counter, slot, points, .. } = &vote;
-                    if let Cast::Perhaps(reason) = voting.add(counter, *slot, *points).await? {
+                    if let VoteResult::Perhaps(reason) = voting.add(counter, *slot, *points).await?
+                    {
                         let slot = Counters::slot_key_text(counter, *slot);
                         noted().add(&slot, counter, *points, &reason);
                     }
@@ -271,7 +272,7 @@ async fn verify(
         for (counter, tally) in &mut generated.totals {
             let sum = total_of(&place.client, totals, counter).await?.cells.sum();
             tally.found = Some(sum);
-            generated.differs |= !tally.must_be.has(sum);
+            generated.differs |= !tally.expected.has(sum);
         }
         if !generated.differs {
             generated.lag = Some(started.elapsed());

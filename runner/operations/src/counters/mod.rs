@@ -24,7 +24,7 @@ use serde_json::json;
 
 use self::ballots::{Ballots, Drift, Recount};
 use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
-use self::generate::{GenerateArguments, Generated, Tally};
+use self::generate::{CounterTally, GenerateArguments, Generated};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output, counted, say};
@@ -55,8 +55,8 @@ enum CountersVerb {
         /// The counter
         counter: String,
         /// What is read
-        #[arg(long, value_enum, default_value_t = How::RolledUp)]
-        how: How,
+        #[arg(long, value_enum, default_value_t = ReadMode::RolledUp)]
+        how: ReadMode,
         #[command(flatten)]
         slots: SlotFlags,
         #[command(flatten)]
@@ -132,7 +132,7 @@ enum CountersVerb {
 
 /// How a counter is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum How {
+pub enum ReadMode {
     /// The total item: one read, some seconds old
     RolledUp,
     /// All slots in one transaction, consistent; at most 100 slots
@@ -230,15 +230,20 @@ pub async fn run(
 
 /// Explains why a counter has no slots. Only a total can show that slots have existed, so the text
 /// depends on what was read.
-fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
+fn why_no_slots(
+    counter: &str,
+    how: ReadMode,
+    reading: &reading::Reading,
+    slot_count: u32,
+) -> String {
     match (how, reading.has_total) {
         (_, true) => {
             format!("all slots of `{counter}` are gone: they were deleted, or have expired")
         }
-        (How::RolledUp, false) => format!(
+        (ReadMode::RolledUp, false) => format!(
             "`{counter}` has no total: no vote has reached the function yet, or the name is wrong; --how fresh also reads its slots"
         ),
-        (How::Exact | How::Fresh, false) => format!(
+        (ReadMode::Exact | ReadMode::Fresh, false) => format!(
             "`{counter}` has none of the {} read: it has no vote yet, its slots are gone or have higher numbers (--slots), or the name is wrong",
             counted(slot_count, "slot", "slots")
         ),
@@ -346,14 +351,14 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     let seconds = generated.took.as_secs_f64();
     let votes = counted(generated.votes, "vote", "votes");
     say(&format!("{votes} in {seconds:.1} s"));
-    let row = |(counter, tally): (&String, &Tally)| {
-        let Tally { voted, must_be, found } = tally;
+    let row = |(counter, tally): (&String, &CounterTally)| {
+        let CounterTally { voted, expected, found } = tally;
         let found = found.map(|found| found.to_string());
         vec![
             json!(counter),
             json!(voted),
-            json!(must_be.lowest),
-            json!(must_be.highest),
+            json!(expected.lowest),
+            json!(expected.highest),
             json!(found),
         ]
     };

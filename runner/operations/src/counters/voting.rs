@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::Place;
 use crate::addition::{self, Addition};
 use client::attribute::to_sdk_value;
-use client::contention::{Attempts, Undone};
+use client::contention::{Attempts, NotApplied};
 use client::endpoint::attempt_limit;
 use client::keys;
 use client::sdk_error::error_text;
@@ -39,7 +39,7 @@ const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends votes one by one.
-pub(super) enum Voting<'p> {
+pub(super) enum VoteSender<'p> {
     /// To a plain HTTP endpoint.
     Plain(Box<Plain>),
     /// To any other endpoint.
@@ -57,7 +57,7 @@ pub(super) struct Plain {
 
 /// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cast {
+pub(super) enum VoteResult {
     /// The vote is counted.
     Counted,
     /// The vote may or may not be counted, for this reason.
@@ -67,7 +67,7 @@ pub(super) enum Cast {
 /// An attempt that may not have counted: the state of the addition, and a description.
 type Failed = (Addition, String);
 
-impl<'p> Voting<'p> {
+impl<'p> VoteSender<'p> {
     /// Returns a sender for the place's slots. It does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
         match plain_uri(&place.endpoint).filter(|_| !keys::are_own(&place.endpoint)) {
@@ -86,7 +86,7 @@ impl<'p> Voting<'p> {
         counter: &str,
         slot: u32,
         points: i64,
-    ) -> Result<Cast, String> {
+    ) -> Result<VoteResult, String> {
         let key = Counters::slot_key_text(counter, slot);
         let mut attempts = Attempts::first();
         let mut connections = 1;
@@ -95,11 +95,11 @@ impl<'p> Voting<'p> {
                 Self::Plain(plain) => plain.add(&key, points).await,
                 Self::Sdk(place) => add_by_sdk(place, &key, points).await,
             };
-            let Err((what, reason)) = added else { return Ok(Cast::Counted) };
+            let Err((what, reason)) = added else { return Ok(VoteResult::Counted) };
             let again = match what {
-                Addition::Perhaps => return Ok(Cast::Perhaps(reason)),
+                Addition::Perhaps => return Ok(VoteResult::Perhaps(reason)),
                 Addition::Contended => attempts.next().await,
-                Addition::Throttled => attempts.after(Undone::Throttled).await,
+                Addition::Throttled => attempts.after(NotApplied::Throttled).await,
                 Addition::Unsent if connections < CONNECTIONS_MAX => {
                     tokio::time::sleep(FIRST_PAUSE * 2u32.pow(connections - 1)).await;
                     connections += 1;
@@ -264,9 +264,9 @@ mod tests {
             (400, refused, false),
         ];
         let votes = async {
-            let mut voting = Voting::to(&place);
-            assert_eq!(voting.add("é\"", 3, -1).await, Ok(Cast::Counted));
-            assert_eq!(voting.add("a", 0, 1).await, Ok(Cast::Counted));
+            let mut voting = VoteSender::to(&place);
+            assert_eq!(voting.add("é\"", 3, -1).await, Ok(VoteResult::Counted));
+            assert_eq!(voting.add("a", 0, 1).await, Ok(VoteResult::Counted));
             let reason = voting.add("a", 0, 1).await.unwrap_err();
             assert_eq!(reason, "a vote was refused: HTTP 400 ValidationException: no table");
         };
@@ -295,20 +295,22 @@ mod tests {
             let place = place(&format!("http://{}", listener.local_addr().unwrap()));
             let answers = [(500, "{}", true), (503, "", true), (200, "{}", false)];
             let votes = async {
-                let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
+                let mut voting =
+                    if by_sdk { VoteSender::Sdk(&place) } else { VoteSender::to(&place) };
                 for expected in ["500", "503"] {
                     let cast = voting.add("a", 0, 1).await.unwrap();
-                    let Cast::Perhaps(reason) = cast else { panic!("{expected}: counted") };
+                    let VoteResult::Perhaps(reason) = cast else { panic!("{expected}: counted") };
                     assert!(by_sdk || reason.contains(expected), "{reason}");
                 }
-                assert_eq!(voting.add("b", 0, 1).await, Ok(Cast::Counted));
+                assert_eq!(voting.add("b", 0, 1).await, Ok(VoteResult::Counted));
             };
             let (requests, ()) = tokio::join!(serve(listener, &answers), votes);
             assert!(requests[2].contains("b#0"), "{requests:?}");
             let silent = super::super::testing::place(&proxy::that_closes().await);
-            let mut voting = if by_sdk { Voting::Sdk(&silent) } else { Voting::to(&silent) };
+            let mut voting =
+                if by_sdk { VoteSender::Sdk(&silent) } else { VoteSender::to(&silent) };
             let cast = voting.add("a", 0, 1).await;
-            assert!(matches!(cast, Ok(Cast::Perhaps(_))), "{cast:?}");
+            assert!(matches!(cast, Ok(VoteResult::Perhaps(_))), "{cast:?}");
         }
     }
 
@@ -322,8 +324,9 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let place = place(&format!("http://{}", listener.local_addr().unwrap()));
             let vote = async {
-                let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
-                assert_eq!(voting.add("a", 0, 1).await, Ok(Cast::Counted));
+                let mut voting =
+                    if by_sdk { VoteSender::Sdk(&place) } else { VoteSender::to(&place) };
+                assert_eq!(voting.add("a", 0, 1).await, Ok(VoteResult::Counted));
             };
             let (requests, ()) = tokio::join!(serve(listener, &answers), vote);
             assert_eq!(requests.len(), answers.len());
@@ -339,7 +342,7 @@ mod tests {
             ("http://127.0.0.1:8000/path", false),
         ] {
             let place = place(endpoint);
-            assert_eq!(matches!(Voting::to(&place), Voting::Plain(_)), plain, "{endpoint}");
+            assert_eq!(matches!(VoteSender::to(&place), VoteSender::Plain(_)), plain, "{endpoint}");
         }
     }
 }

@@ -5,10 +5,10 @@
 //! `reading` is also an example for an application that reads editions.
 
 mod compare;
+mod head_change;
 mod prepare;
 mod prune;
 mod reading;
-mod turn;
 
 use std::path::PathBuf;
 
@@ -148,10 +148,10 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
         }
         EditionsVerb::Check { number } => compare::run(&place, number, output).await,
         EditionsVerb::Publish { number } => {
-            Ok(show_turned(turn::publish(&place, number).await?, output))
+            Ok(show_turned(head_change::publish(&place, number).await?, output))
         }
         EditionsVerb::Rollback { from, to } => {
-            Ok(show_turned(turn::roll_back(&place, from, to).await?, output))
+            Ok(show_turned(head_change::roll_back(&place, from, to).await?, output))
         }
         EditionsVerb::Get { key, number } => get(&place, &key, number).await,
         EditionsVerb::Dump { number } => {
@@ -255,7 +255,7 @@ mod tests {
             list(&place, Output::Table).await.unwrap_err(),
             get(&place, r#"{"productID":7}"#, Some(1)).await.unwrap_err(),
             reading::each(&place, 1, |_, _| Ok(())).await.unwrap_err(),
-            turn::publish(&place, 1).await.unwrap_err(),
+            head_change::publish(&place, 1).await.unwrap_err(),
         ] {
             assert_eq!(
                 said,

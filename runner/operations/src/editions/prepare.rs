@@ -26,10 +26,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc;
 
-use super::turn::put_head;
+use super::head_change::put_head;
 use super::{Place, PrepareArguments, prune, reading};
 use client::attribute::{from_sdk_item, to_sdk_item};
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
 use client::sdk_error::error_text;
 use client::sdk_error::is_throttle;
@@ -160,12 +160,12 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             .transact_items(put_head(place, head, next)?)
             .transact_items(TransactWriteItem::builder().put(record).build());
         let Err(error) = request.send().await else { return Ok(edition) };
-        let why = why_undone(&error);
+        let why = why_not_applied(&error);
         if attempts.after(why).await {
             continue;
         }
         return Err(match why {
-            Undone::Changed => {
+            NotApplied::Changed => {
                 "concurrent preparations or publications changed the head: run the command again"
                     .to_owned()
             }

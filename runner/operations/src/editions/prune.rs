@@ -20,7 +20,7 @@ use rules::versions::version_text;
 
 use super::prepare::{BATCHES_AT_ONCE, write_batch};
 use super::{Place, reading};
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
@@ -99,8 +99,8 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let mut attempts = Attempts::first();
     loop {
         let Err(error) = request.clone().send().await else { return Ok(true) };
-        match why_undone(&error) {
-            Undone::Changed => return Ok(false),
+        match why_not_applied(&error) {
+            NotApplied::Changed => return Ok(false),
             why if attempts.after(why).await => {}
             _ => return Err(format!("edition {number}: {}", error_text(&error))),
         }
@@ -168,7 +168,7 @@ mod tests {
     use serde_json::Value;
 
     use super::super::store_tests::{items, listening, of_file, place};
-    use super::super::{prepare, turn};
+    use super::super::{head_change, prepare};
     use super::*;
     use crate::counters::testing::serve;
     use testing::store::TestStore;
@@ -180,14 +180,14 @@ mod tests {
         let (place, items) = (place(&store).await, items(1));
         for number in 1..=5 {
             prepare::run(&place, &of_file(&items)).await.unwrap();
-            turn::publish(&place, number).await.unwrap().unwrap();
+            head_change::publish(&place, number).await.unwrap().unwrap();
         }
         let editions = reading::editions(&place).await.unwrap();
         let [one, two, three, four, five] = editions.as_slice() else { panic!("{editions:?}") };
         // A number is reserved, and edition 2 becomes current and is replaced again.
         prepare::run(&place, &of_file(&items)).await.unwrap();
         for number in [2, 4, 5] {
-            turn::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))
+            head_change::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))
                 .await
                 .unwrap()
                 .unwrap();

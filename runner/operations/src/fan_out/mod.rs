@@ -18,7 +18,7 @@ use client::exit::Exit;
 use client::output::Output;
 use template::Stack;
 
-use rules_check::Asked;
+use rules_check::CheckScope;
 
 /// Arguments of `weir fan-out`.
 #[derive(Clone, Debug, Args)]
@@ -170,9 +170,10 @@ pub async fn run(
                 true => None,
                 // Rules from a file can be checked without a template; the table of jobs may then
                 // be unknown.
-                false => {
-                    Some(Asked { client: client(endpoint)?, jobs_table: jobs_table(table).ok() })
-                }
+                false => Some(CheckScope {
+                    client: client(endpoint)?,
+                    jobs_table: jobs_table(table).ok(),
+                }),
             };
             rules_check::run(parse(&text, &place), asked.as_ref(), output).await
         }

@@ -23,7 +23,7 @@ const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
 const SAMPLED: i32 = 200;
 
 /// The tables and settings that a check reads.
-pub(super) struct Asked {
+pub(super) struct CheckScope {
     pub(super) client: Client,
     /// The table of jobs, if known.
     pub(super) jobs_table: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct Asked {
 /// When the endpoint does not answer.
 pub(super) async fn run(
     rules: Result<Vec<CopyRule>, String>,
-    asked: Option<&Asked>,
+    asked: Option<&CheckScope>,
     output: Output,
 ) -> Result<Exit, String> {
     let rules = match rules {
@@ -57,7 +57,7 @@ pub(super) async fn run(
     for rule in &rules {
         let verdict = match asked {
             None => Ok(Vec::new()),
-            Some(Asked { client, .. }) => {
+            Some(CheckScope { client, .. }) => {
                 for table in [&rule.origin, &rule.target] {
                     if !shapes.contains_key(table) {
                         shapes.insert(table.clone(), shape_of(client, table).await?);
@@ -82,7 +82,7 @@ pub(super) async fn run(
             json!(finding(verdict)),
         ]);
     }
-    if let Some(Asked { client, jobs_table }) = asked {
+    if let Some(CheckScope { client, jobs_table }) = asked {
         match jobs_table {
             Some(table) => {
                 let shape = shape_of(client, table).await?;
@@ -259,7 +259,8 @@ mod tests {
                 "- {{name: r, from: products, to: {target}, index: by-product, key: {{productID: id}}, attributes: {{n: name}}, on-delete: keep}}"
             ));
             let rules = rules.map_err(|error| error.to_string());
-            let asked = Asked { client: store.client.clone(), jobs_table: jobs.map(str::to_owned) };
+            let asked =
+                CheckScope { client: store.client.clone(), jobs_table: jobs.map(str::to_owned) };
             let found = run(rules, Some(&asked), Output::Json).await;
             assert_eq!(found, Ok(expected), "{target}, {jobs:?}");
         }
@@ -294,7 +295,7 @@ mod tests {
         let rules = parse_and_check(
             "- {name: r, from: one, to: two, index: by-id, key: {p: id}, attributes: {n: name}, on-delete: keep}",
         );
-        let asked = Asked { client: client::endpoint::client(&url), jobs_table: None };
+        let asked = CheckScope { client: client::endpoint::client(&url), jobs_table: None };
         let rules = rules.map_err(|error| error.to_string());
         let said = run(rules, Some(&asked), Output::Json).await.unwrap_err();
         assert!(said.contains("does not answer"), "{said}");

@@ -1,7 +1,7 @@
 //! `pause`, `resume`, `throttle` and `abort`: verbs that change a running migration, but do not
 //! switch readers and writers.
 
-use control::verbs::{Answer, Verb, answer, left_by_abort};
+use control::verbs::{Verb, VerbDecision, decide_verb, left_by_abort};
 use control::{Expect, Move, Side, State};
 use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Kind, Plan};
@@ -22,10 +22,10 @@ async fn allowed(
     name: &str,
     verb: Verb,
     state: &State,
-) -> Result<(Plan, Answer)> {
+) -> Result<(Plan, VerbDecision)> {
     let (plan, _) = context.plan(name).await?;
-    match answer(name, plan.kind, verb, state.phase) {
-        Answer::Refused(why) => Err(Failure::Refused(why)),
+    match decide_verb(name, plan.kind, verb, state.phase) {
+        VerbDecision::Refused(why) => Err(Failure::Refused(why)),
         answer => Ok((plan, answer)),
     }
 }
@@ -78,9 +78,9 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     // written.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
-    let is_already = match answer(name, kind, Verb::Abort, state.phase) {
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
-        answer => answer == Answer::Already,
+    let is_already = match decide_verb(name, kind, Verb::Abort, state.phase) {
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
+        answer => answer == VerbDecision::AlreadyDone,
     };
     if is_already {
         say(&format!("`{name}` is already aborted"));

@@ -19,7 +19,7 @@ use control::{
 };
 use rules::migration::Phase;
 
-use crate::migrate::attempts::{Written, pause};
+use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::operator;
 use client::contention::Attempts;
@@ -152,9 +152,9 @@ impl Control {
             let Err(error) = request.clone().send().await else { return Ok(true) };
             let in_vain = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
                 Some("ConditionalCheckFailedException") => return Ok(false),
-                Some("TransactionConflictException") => Written::Changed,
+                Some("TransactionConflictException") => WriteResult::Changed,
                 Some(code) if is_throttle(code) => {
-                    Written::Throttled(Failure::of_request("PutItem", &error).to_string())
+                    WriteResult::Throttled(Failure::of_request("PutItem", &error).to_string())
                 }
                 _ => return Err(Failure::of_request("PutItem", &error)),
             };
@@ -178,7 +178,7 @@ impl Control {
             if self.replace(entry.clone()).await? {
                 return Ok(entry.next());
             }
-            pause(&mut attempts, Written::Changed, &what(&entry)).await?;
+            pause(&mut attempts, WriteResult::Changed, &what(&entry)).await?;
         }
     }
 
@@ -209,7 +209,7 @@ impl Control {
             let entry = entry.next();
             let items = vec![self.unmoved(&state)?, self.put_of(&entry)?];
             match self.transact(&self.table, items).await? {
-                Written::Done => return Ok(entry),
+                WriteResult::Done => return Ok(entry),
                 in_vain => pause(&mut attempts, in_vain, &what(&entry)).await?,
             }
         }
@@ -232,7 +232,7 @@ impl Control {
         migration: &str,
         expect: Expect<'_>,
         entries: Vec<E>,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         let state = self.expected(migration, expect).await?;
         let mut items = vec![self.unmoved(&state)?];
         for entry in entries {
@@ -275,8 +275,8 @@ impl Control {
             let state = self.expected(migration, expect).await?;
             let items = vec![self.unmoved(&state)?, put.clone()];
             match self.transact(&table, items).await? {
-                Written::Done => return Ok(true),
-                Written::Changed => return Ok(false),
+                WriteResult::Done => return Ok(true),
+                WriteResult::Changed => return Ok(false),
                 throttled => pause(&mut attempts, throttled, &format!("`{table}`")).await?,
             }
         }
@@ -299,18 +299,18 @@ impl Control {
     }
 
     /// Writes all items or none. Errors contain the name `table`.
-    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<Written> {
+    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<WriteResult> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
-        let Err(error) = request.send().await else { return Ok(Written::Done) };
+        let Err(error) = request.send().await else { return Ok(WriteResult::Done) };
         let failed = || Failure::of_request("TransactWriteItems", &error);
         let Some(service) = error.as_service_error() else { return Err(failed()) };
         if service.is_transaction_in_progress_exception()
             || service.code() == Some("TransactionConflictException")
         {
-            return Ok(Written::Changed);
+            return Ok(WriteResult::Changed);
         }
         if service.code().is_some_and(is_throttle) {
-            return Ok(Written::Throttled(failed().to_string()));
+            return Ok(WriteResult::Throttled(failed().to_string()));
         }
         let TransactWriteItemsError::TransactionCanceledException(canceled) = service else {
             return Err(failed());
@@ -327,8 +327,8 @@ impl Control {
             return Err(Failure::Fatal(words(reason)));
         }
         Ok(match codes.find(|(code, _)| is_throttle(code)) {
-            Some((_, reason)) => Written::Throttled(words(reason)),
-            None => Written::Changed,
+            Some((_, reason)) => WriteResult::Throttled(words(reason)),
+            None => WriteResult::Changed,
         })
     }
 
@@ -413,7 +413,7 @@ impl Control {
                 }
             }
             match self.transact(&self.table, items).await? {
-                Written::Done => return Ok(state),
+                WriteResult::Done => return Ok(state),
                 in_vain => pause(&mut attempts, in_vain, &what(&state)).await?,
             }
             tried = Some(state);

@@ -1,7 +1,7 @@
 //! The kinds of failure of a migration's verbs, by what the caller must do.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use control::Broken;
+use control::UnexpectedState;
 use thiserror::Error;
 
 use client::sdk_error::{error_text, is_not_found, is_throttle};
@@ -59,15 +59,15 @@ impl Failure {
     }
 
     /// Returns the failure of a change that found another state than it expected.
-    pub(crate) fn of_broken(name: &str, broken: &Broken) -> Self {
+    pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Self {
         Self::Refused(match broken {
-            Broken::Moved { phase } => {
+            UnexpectedState::OtherPhase { phase } => {
                 format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
             }
-            Broken::TakenOver => {
+            UnexpectedState::OtherHolder => {
                 format!("another command took over this step of `{name}` and will finish it")
             }
-            Broken::LaterRun => {
+            UnexpectedState::LaterRun => {
                 format!("a later comparison of `{name}` has started; its result counts")
             }
         })

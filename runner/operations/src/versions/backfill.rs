@@ -22,7 +22,7 @@ use serde_json::json;
 use super::reading::failed;
 use super::{Place, absent};
 use client::attribute::{from_sdk_item, to_sdk_item};
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::endpoint;
 use client::interruption;
 use client::output::{Output, counted};
@@ -204,9 +204,11 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     let mut attempts = Attempts::first();
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
-        let why = why_undone(&error);
+        let why = why_not_applied(&error);
         // After an unknown result, a head shows that the transaction was applied.
-        if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
+        if matches!(why, NotApplied::Changed | NotApplied::Otherwise)
+            && has_head(place, &text).await?
+        {
             return Ok(Outcome::WasThere);
         }
         if let Some(reason) = refused_for_size(&error) {

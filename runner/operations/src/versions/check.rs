@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::backfill::key_text;
 use super::reading::{Entry, each_entry};
-use super::{Place, closer_look};
+use super::{Place, recheck};
 use client::attribute::from_sdk_item;
 use client::endpoint;
 use client::interruption;
@@ -147,12 +147,12 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
     tracing::info!("{} differ; checking again in {grace_seconds} s", report.wrong.len());
     let grace = Duration::from_secs(grace_seconds);
     tokio::time::sleep(grace).await;
-    if report.wrong.len() > closer_look::HISTORIES_MAX {
+    if report.wrong.len() > recheck::HISTORIES_MAX {
         let before = std::mem::replace(&mut report, look(place).await?).wrong;
         report.wrong.retain(|item, _| before.contains_key(item));
     }
-    if report.wrong.len() <= closer_look::HISTORIES_MAX {
-        report.wrong = closer_look::retain_wrong(place, report.wrong, grace).await?;
+    if report.wrong.len() <= recheck::HISTORIES_MAX {
+        report.wrong = recheck::retain_wrong(place, report.wrong, grace).await?;
     }
     Ok(report)
 }
@@ -306,7 +306,7 @@ mod tests {
         let version = |number: u64, before: u64, value: u64| Version {
             number,
             event: VersionEvent::Modify,
-            follows: Some(fingerprint(&item(before))),
+            previous_fingerprint: Some(fingerprint(&item(before))),
             ..Version::base(item(value))
         };
         let base = Version::base(item(1));

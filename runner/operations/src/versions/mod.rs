@@ -6,16 +6,16 @@
 mod absent;
 mod backfill;
 pub mod check;
-mod closer_look;
 mod difference;
 pub mod reading;
+mod recheck;
 mod restore;
 
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{Item, json};
 use rules::versions::{
-    NotKnown, Version, as_of, fingerprint, fits_into_a_version, has_known_begin, history_key,
+    UnknownVersion, Version, as_of, fingerprint, fits_into_a_version, has_known_begin, history_key,
 };
 use serde_json::{Value, json};
 
@@ -227,8 +227,8 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     // Records have whole seconds, so the time is rounded down to a second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
     as_of(versions, seconds).map_err(|not_known| match not_known {
-        NotKnown::Earlier => begins_later(versions, text),
-        NotKnown::Missing(..) => format!(
+        UnknownVersion::BeforeHistory => begins_later(versions, text),
+        UnknownVersion::Missing(..) => format!(
             "the item at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
         ),
     })
@@ -345,7 +345,7 @@ mod tests {
         let version = |number: u64, before: u64, value: u64| Version {
             number,
             event: rules::versions::VersionEvent::Modify,
-            follows: Some(fingerprint(&item(before))),
+            previous_fingerprint: Some(fingerprint(&item(before))),
             ..Version::base(item(value))
         };
         assert!(missing(&[Version::base(item(1)), version(2, 1, 2)]).is_empty());

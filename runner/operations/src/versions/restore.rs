@@ -250,7 +250,7 @@ mod tests {
             by_ttl: false,
             event_id: String::new(),
             expires_at: None,
-            follows: None,
+            previous_fingerprint: None,
         };
         // An ended migration and the fan-out have marked the older item. A running migration
         // touches the current one.

@@ -122,8 +122,7 @@ async fn suspicious_histories_are_checked_individually() {
     let place = films(&store).await;
     let item = history_key(&item_key::parse(KEY).unwrap());
     let seemed = || [(item.clone(), "is not its current version")].into();
-    let looked =
-        async || closer_look::retain_wrong(&place, seemed(), Duration::ZERO).await.unwrap();
+    let looked = async || recheck::retain_wrong(&place, seemed(), Duration::ZERO).await.unwrap();
     assert_eq!(looked().await, [(item.clone(), "has no history")].into());
     backfill::run(&place, false).await.unwrap();
     assert!(looked().await.is_empty());

@@ -9,7 +9,7 @@ use model::{Item, json};
 
 use super::super::cell::{Row, rows_of};
 use super::super::source::{Content, Part};
-use super::form::{Form, Formed};
+use super::form::{Conversion, Form};
 use super::selection::Selection;
 
 /// A selected row and its item.
@@ -93,7 +93,7 @@ impl Newest {
 
 /// Returns the key of the item that is put for an archived one, as text.
 fn key_of(form: &Form, item: &Item) -> Option<String> {
-    let Formed::Item(mut key) = form.of(item) else { return None };
+    let Conversion::Item(mut key) = form.of(item) else { return None };
     key.retain(|name, _| form.is_key(name));
     Some(json::item_to_string(&key))
 }

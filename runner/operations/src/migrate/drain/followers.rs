@@ -18,9 +18,9 @@ use rules::migration::{MARK, MARK_FROM, SourceItem, TOUCH, TOUCH_OF_CUTOVER, key
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::attribute::to_sdk_item;
-use client::contention::{Attempts, Undone};
+use client::contention::{Attempts, NotApplied};
 use client::output::say;
 use client::sdk_error::error_text;
 use client::server_date;
@@ -90,7 +90,7 @@ async fn are_seen_within(
     state: &State,
     limit: Duration,
 ) -> Result<bool> {
-    if !way_back::has_one(plan) {
+    if !inverse_check::has_one(plan) {
         return Ok(true);
     }
     let mut unseen = Vec::new();
@@ -164,7 +164,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "no function read {} within {} s, so writes to the targets would not come back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --nobody-follows`. Nothing was changed: readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not come back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -209,7 +209,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
         let remove = name(update()).update_expression("REMOVE #touch");
         match sent(table, remove.condition_expression("#touch = :touch")).await {
             Ok(()) => return set.map(|()| true),
-            Err(why) if !attempts.after(Undone::Throttled).await => {
+            Err(why) if !attempts.after(NotApplied::Throttled).await => {
                 return Err(fatal!(
                     "{why}; it may keep the attribute `{TOUCH}`, which you can remove"
                 ));

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::drain::followers;
-use crate::migrate::drain::open::{WayBack, drain};
-use crate::migrate::drain::proof::{Counted, Drain, Drained};
+use crate::migrate::drain::open::{InverseUse, drain};
+use crate::migrate::drain::proof::{Drain, DrainPass, RecordSelection};
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::tables;
 use crate::migrate::report::throttling;
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::keys;
 
 /// A stream keeps its records for 24 hours. Records that are not read by then are lost. Source:
@@ -81,7 +81,7 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Records the result of a pass.
-    pub(crate) fn hear(&mut self, looked: &Drained, now: Instant) {
+    pub(crate) fn hear(&mut self, looked: &DrainPass, now: Instant) {
         let applied = looked.records.saturating_sub(looked.waiting);
         match self.seen {
             Some((most, _)) if applied <= most => {}
@@ -111,10 +111,10 @@ impl Applied {
 
 /// Returns the direction in which a migration follows streams in this phase, and the records that
 /// count; `None` if it follows none.
-fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
+fn followed(state: &State, plan: &Plan) -> Option<(Direction, RecordSelection)> {
     let forward = || {
         let compared = state.verified_at().max(state.since);
-        Some((Direction::Forward, Counted::new(state.since, compared)))
+        Some((Direction::Forward, RecordSelection::new(state.since, compared)))
     };
     match state.phase {
         Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => forward(),
@@ -122,7 +122,7 @@ fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
         Phase::Turning | Phase::CutOver | Phase::Reverting
             if !plan.inverse.is_empty() && !plan.kind.is_in_place() =>
         {
-            let counted = Counted::new(state.back_since, state.back_known_at());
+            let counted = RecordSelection::new(state.back_since, state.reverse_known_until());
             Some((Direction::Reverse, counted))
         }
         _ => None,
@@ -157,9 +157,11 @@ impl Watcher {
             self.applied = Applied::default();
         }
         let way_back = match (direction, state.phase) {
-            (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => WayBack::Kept,
-            (Direction::Forward, Phase::CuttingOver) => WayBack::Kept,
-            _ => WayBack::Unused,
+            (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => {
+                InverseUse::Required
+            }
+            (Direction::Forward, Phase::CuttingOver) => InverseUse::Required,
+            _ => InverseUse::Unused,
         };
         let failed =
             |problem: Failure| Streams { problem: Some(problem.into()), ..Streams::default() };
@@ -186,7 +188,7 @@ impl Watcher {
             Err(problem) => return failed(problem),
         };
         if direction == Direction::Reverse {
-            way_back::note(context, plan, state, &looked, now).await;
+            inverse_check::note(context, plan, state, &looked, now).await;
         }
         let mut is_followed = self.applied.is_followed(Instant::now());
         if let Some(table) = late(&looked, now)
@@ -204,7 +206,7 @@ impl Watcher {
 
     /// Reads the streams. If changes wait long, watches them until it is clear whether any is
     /// applied. Returns the last complete result, and whether the last pass was complete.
-    async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<Drained>, bool)> {
+    async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<DrainPass>, bool)> {
         let begun = Instant::now();
         let mut known = None;
         loop {
@@ -233,18 +235,18 @@ async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool 
 }
 
 /// Returns the age in seconds of the oldest waiting change.
-fn lag(looked: &Drained, now: i64) -> i64 {
+fn lag(looked: &DrainPass, now: i64) -> i64 {
     looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
 }
 
 /// Returns the table of the oldest waiting change, if the change waits longer than a follower
 /// needs.
-fn late(looked: &Drained, now: i64) -> Option<&str> {
+fn late(looked: &DrainPass, now: i64) -> Option<&str> {
     let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
     oldest.map(|(_, table)| table.as_str())
 }
 
-fn describe(looked: &Drained, now: i64, is_followed: Option<bool>, idle_seconds: u64) -> Value {
+fn describe(looked: &DrainPass, now: i64, is_followed: Option<bool>, idle_seconds: u64) -> Value {
     let (lag, late) = (lag(looked, now), late(looked, now));
     let applied = looked.records.saturating_sub(looked.waiting);
     let converged = (applied * 100).checked_div(looked.records).unwrap_or(100);
@@ -272,7 +274,7 @@ mod tests {
         let looked = |records, waiting, oldest| {
             let oldest: Option<i64> = oldest;
             let oldest = oldest.map(|second| (second, "orders".to_owned()));
-            let looked = Drained { shards: 4, records, waiting, oldest, ..Drained::default() };
+            let looked = DrainPass { shards: 4, records, waiting, oldest, ..DrainPass::default() };
             let known = describe(&looked, 100_000, Some(false), 3);
             let number = |name: &str| known[name].as_i64().unwrap();
             let late = (number("lag_seconds") > FOLLOWED_SECONDS_MAX).then_some("orders");
@@ -295,13 +297,13 @@ mod tests {
         // The store's clock was set back, so the oldest change seems to be in the future.
         assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
         let hopeless = Some("an item that cannot be transformed".to_owned());
-        let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000, None, 0);
+        let known = describe(&DrainPass { hopeless, ..DrainPass::default() }, 100_000, None, 0);
         assert!(known["converged_percent"].is_null() && known["hopeless"].is_string(), "{known}");
     }
 
     #[test]
     fn a_stream_without_applied_changes_for_a_while_is_not_followed() {
-        let looked = |records, waiting| Drained { records, waiting, ..Drained::default() };
+        let looked = |records, waiting| DrainPass { records, waiting, ..DrainPass::default() };
         let (begun, mut applied) = (Instant::now(), Applied::default());
         let at = |seconds| begun + Duration::from_secs(seconds);
         assert_eq!(applied.is_followed(at(0)), None);

@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
     use crate::migrate::report::next_steps::tests::plan;
-    use control::verbs::{Answer, Verb, answer};
+    use control::verbs::{Verb, VerbDecision, decide_verb};
 
     #[test]
     fn advised_commands_are_not_refused() {
@@ -78,8 +78,11 @@ mod tests {
                     if !advice.contains(&format!("`weir migrate {word} shop")) {
                         continue;
                     }
-                    let answer = answer("shop", kind, verb, phase);
-                    assert!(!matches!(answer, Answer::Refused(_)), "{kind:?} {phase:?}: {advice}");
+                    let answer = decide_verb("shop", kind, verb, phase);
+                    assert!(
+                        !matches!(answer, VerbDecision::Refused(_)),
+                        "{kind:?} {phase:?}: {advice}"
+                    );
                 }
             }
         }

@@ -28,7 +28,7 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     match unmatched {
         Unmatched::Read(absent) => of_absent(absent, " is in"),
         Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in"),
-        Unmatched::Uncut { path, types } => {
+        Unmatched::NothingCut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
                 "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a text, binary, list or map, `cut: whole` any value",
@@ -52,6 +52,6 @@ fn listed(names: &BTreeSet<String>) -> String {
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),
-        Unmatched::Cut(_) | Unmatched::Uncut { .. } => true,
+        Unmatched::Cut(_) | Unmatched::NothingCut { .. } => true,
     }
 }

@@ -39,12 +39,12 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         };
     }
     if state.phase == Phase::Aborted
-        && state.unswept
+        && state.needs_cleaning
         && !clear_touches::begin_clearing(context, &tasks).await?
         && progress.is_done()
     {
         let expect = Expect::phases(&[Phase::Aborted]);
-        let swept = |state: &mut State| std::mem::take(&mut state.unswept);
+        let swept = |state: &mut State| std::mem::take(&mut state.needs_cleaning);
         return Ok((context.control.change_state(name, expect, swept).await?, progress));
     }
     Ok((state, progress))

@@ -3,9 +3,9 @@
 pub(crate) mod application;
 pub(crate) mod backfill;
 pub(crate) mod documents;
+pub(crate) mod failure_tolerance;
 pub(crate) mod list;
 pub(crate) mod next_steps;
-pub(crate) mod patience;
 pub(crate) mod pointer;
 pub(crate) mod problems;
 pub(crate) mod progress;

@@ -8,7 +8,7 @@ use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
 use rules::migration::plan::{Kind, Plan};
 
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::output;
 
 /// Verbs that switch readers and writers to the other side.
@@ -19,16 +19,16 @@ const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
 /// The facts about a migration on which its next commands depend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing<'s> {
+pub(crate) struct MigrationFacts<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
     pub(crate) plan: Option<&'s Plan>,
     /// Whether the backfill is paused.
     pub(crate) is_paused: bool,
     /// Whether tombstones or marks remain.
-    pub(crate) is_unswept: bool,
+    pub(crate) needs_cleaning: bool,
     /// Whether the route is closed for writers.
-    pub(crate) is_held_up: bool,
+    pub(crate) is_blocked: bool,
     /// Whether the migration has ended although functions still follow it.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
@@ -57,7 +57,7 @@ pub(crate) struct Standing<'s> {
     pub(crate) is_beginning: bool,
 }
 
-impl<'s> Standing<'s> {
+impl<'s> MigrationFacts<'s> {
     /// Returns the facts of a migration that has just entered a phase, without obstacles.
     pub(crate) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
         Self {
@@ -65,8 +65,8 @@ impl<'s> Standing<'s> {
             phase,
             plan,
             is_paused: false,
-            is_unswept: false,
-            is_held_up: false,
+            needs_cleaning: false,
+            is_blocked: false,
             is_still_followed: false,
             differences: 0,
             refused: 0,
@@ -87,7 +87,7 @@ impl<'s> Standing<'s> {
         let verified = state.verified.unwrap_or_default();
         Self {
             is_paused: state.is_paused(),
-            is_unswept: state.unswept,
+            needs_cleaning: state.needs_cleaning,
             differences: verified.differences,
             refused: verified.refused,
             back_differences: state.back_differences.unwrap_or(0),
@@ -260,14 +260,14 @@ impl<'s> Standing<'s> {
             Phase::Completed if self.is_still_followed => {
                 vec![step("complete", "finish it: functions still follow it")]
             }
-            Phase::Reverted if self.is_unswept => vec![step(
+            Phase::Reverted if self.needs_cleaning => vec![step(
                 "revert",
                 "remove tombstones and marks from the sources, if no other command does",
             )],
-            Phase::Aborted if self.is_held_up => {
+            Phase::Aborted if self.is_blocked => {
                 vec![step("abort", "unblock writers: the abort did not finish")]
             }
-            Phase::Aborted if self.is_unswept => {
+            Phase::Aborted if self.needs_cleaning => {
                 vec![step("work", "remove the last marks from the sources, if no workers do")]
             }
             Phase::Completing => vec![step("complete", "resume, if no other command does")],
@@ -318,7 +318,9 @@ fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
             state.comparison_age(now)
         }
-        Phase::CutOver if plan.is_some_and(way_back::has_one) => way_back::age(state, now),
+        Phase::CutOver if plan.is_some_and(inverse_check::has_one) => {
+            inverse_check::age(state, now)
+        }
         _ => return None,
     };
     (age > COMPARISON_SECONDS).then_some(age)
@@ -329,7 +331,7 @@ pub(crate) mod tests {
     use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Source};
 
     use super::*;
-    use control::verbs::{Answer, Verb, answer};
+    use control::verbs::{Verb, VerbDecision, decide_verb};
 
     /// Returns a plan with only the facts on which verbs depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
@@ -348,20 +350,20 @@ pub(crate) mod tests {
         }
     }
 
-    fn commands(standing: &Standing<'_>) -> Vec<String> {
+    fn commands(standing: &MigrationFacts<'_>) -> Vec<String> {
         standing.steps().into_iter().map(|(command, _)| command).collect()
     }
 
     #[test]
     fn a_migration_without_workers_is_advised_to_start_them() {
-        let ready = Standing::new("shop", Phase::Ready, None);
+        let ready = MigrationFacts::new("shop", Phase::Ready, None);
         assert_eq!(commands(&ready), ["weir migrate cutover shop"]);
-        let unfollowed = Standing { is_unfollowed: true, ..ready };
+        let unfollowed = MigrationFacts { is_unfollowed: true, ..ready };
         let expected = ["weir migrate work shop", "weir migrate cutover shop"];
         assert_eq!(commands(&unfollowed), expected);
-        let compared = Standing { is_compared: true, ..ready };
+        let compared = MigrationFacts { is_compared: true, ..ready };
         assert_eq!(commands(&compared), ["weir migrate resume shop"]);
-        let hopeless = Standing { is_hopeless: true, ..ready };
+        let hopeless = MigrationFacts { is_hopeless: true, ..ready };
         assert_eq!(commands(&hopeless), ["weir migrate verify shop"]);
     }
 
@@ -369,54 +371,54 @@ pub(crate) mod tests {
     fn obstacles_of_a_switch_come_before_it() {
         let (split, in_place) = (plan(Kind::Split, true), plan(Kind::InPlace, true));
         let purge = plan(Kind::Purge, false);
-        let of = |phase, plan| Standing::new("shop", phase, Some(plan));
-        let hopeless = |standing| commands(&Standing { is_hopeless: true, ..standing });
+        let of = |phase, plan| MigrationFacts::new("shop", phase, Some(plan));
+        let hopeless = |standing| commands(&MigrationFacts { is_hopeless: true, ..standing });
         let cut_over = of(Phase::CutOver, &split);
         let expected = ["weir migrate verify shop", "weir migrate complete shop"];
         assert_eq!(hopeless(cut_over), expected);
-        let differs = Standing { back_differences: 2, ..cut_over };
+        let differs = MigrationFacts { back_differences: 2, ..cut_over };
         let expected = ["verify --repair", "revert --with-differences", "complete"];
         assert_eq!(commands(&differs), expected.map(|verb| format!("weir migrate {verb} shop")));
         let expected = ["verify --repair", "complete"];
-        let stale = Standing { stale_seconds: Some(90_000), ..differs };
+        let stale = MigrationFacts { stale_seconds: Some(90_000), ..differs };
         assert_eq!(commands(&stale), expected.map(|verb| format!("weir migrate {verb} shop")));
         assert_eq!(hopeless(of(Phase::Ready, &purge)), ["weir migrate verify shop"]);
         let expected = ["weir migrate revert shop", "weir migrate complete shop"];
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
-        let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
+        let unfit = MigrationFacts { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
         // An end resumes its own comparison, but other obstacles still apply.
-        let ended = |standing| Standing { is_of_end: true, is_not_noted: true, ..standing };
+        let ended = |standing| MigrationFacts { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
         assert_eq!(commands(&left), complete);
-        assert_eq!(commands(&Standing { is_compared: true, ..left }), complete);
+        assert_eq!(commands(&MigrationFacts { is_compared: true, ..left }), complete);
         assert_eq!(commands(&ended(of(Phase::Ready, &purge))), complete);
         let is_late = Some(COMPARISON_SECONDS + 1);
-        assert_eq!(commands(&Standing { stale_seconds: is_late, ..left }), complete);
+        assert_eq!(commands(&MigrationFacts { stale_seconds: is_late, ..left }), complete);
         assert_eq!(hopeless(left), ["weir migrate verify shop"]);
         let expected = ["weir migrate complete shop", "weir migrate revert shop"];
         assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
         // While a comparison runs, another one is not suggested.
-        let tailing = Standing { is_compared: true, ..of(Phase::Tailing, &split) };
+        let tailing = MigrationFacts { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
         let preparing = of(Phase::Preparing, &split);
         assert_eq!(commands(&preparing), ["weir migrate start PLAN"]);
-        let beginning = Standing { is_beginning: true, ..preparing };
+        let beginning = MigrationFacts { is_beginning: true, ..preparing };
         assert_eq!(commands(&beginning), ["weir migrate wait shop"]);
     }
 
     #[test]
     fn blocked_writers_are_released() {
         let for_good = plan(Kind::Restructure, false);
-        let cutting_over = Standing::new("shop", Phase::CuttingOver, Some(&for_good));
+        let cutting_over = MigrationFacts::new("shop", Phase::CuttingOver, Some(&for_good));
         let expected = ["weir migrate cutover --no-way-back shop", "weir migrate abort shop"];
         assert_eq!(commands(&cutting_over), expected);
-        let old = Standing { stale_seconds: Some(COMPARISON_SECONDS + 1), ..cutting_over };
+        let old = MigrationFacts { stale_seconds: Some(COMPARISON_SECONDS + 1), ..cutting_over };
         assert_eq!(commands(&old)[0], "weir migrate abort shop");
-        let aborted = Standing::new("shop", Phase::Aborted, Some(&for_good));
+        let aborted = MigrationFacts::new("shop", Phase::Aborted, Some(&for_good));
         assert!(commands(&aborted).is_empty());
-        let half_way = Standing { is_held_up: true, is_unswept: true, ..aborted };
+        let half_way = MigrationFacts { is_blocked: true, needs_cleaning: true, ..aborted };
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
@@ -452,29 +454,29 @@ pub(crate) mod tests {
                 kind != Kind::Purge || !(Phase::CuttingOver..=Phase::Reverted).contains(phase)
             };
             for phase in Phase::ALL.into_iter().filter(is_there) {
-                let plain = Standing::new("shop", phase, Some(plan));
+                let plain = MigrationFacts::new("shop", phase, Some(plan));
                 let age = Some(COMPARISON_SECONDS + 1);
-                let may_be_stale = phase != Phase::CutOver || way_back::has_one(plan);
+                let may_be_stale = phase != Phase::CutOver || inverse_check::has_one(plan);
                 let is_of_end = plain.may_end_in_place();
                 let others = [
-                    Standing { is_paused: true, ..plain },
-                    Standing { is_unswept: true, ..plain },
-                    Standing { is_still_followed: true, ..plain },
-                    Standing { differences: 2, ..plain },
-                    Standing { is_compared: true, ..plain },
-                    Standing { is_compared: true, differences: 2, ..plain },
-                    Standing { is_compared: true, is_not_noted: true, is_of_end, ..plain },
-                    Standing { is_not_noted: true, is_of_end, ..plain },
-                    Standing { is_beginning: true, ..plain },
-                    Standing { is_unfit: true, ..plain },
+                    MigrationFacts { is_paused: true, ..plain },
+                    MigrationFacts { needs_cleaning: true, ..plain },
+                    MigrationFacts { is_still_followed: true, ..plain },
+                    MigrationFacts { differences: 2, ..plain },
+                    MigrationFacts { is_compared: true, ..plain },
+                    MigrationFacts { is_compared: true, differences: 2, ..plain },
+                    MigrationFacts { is_compared: true, is_not_noted: true, is_of_end, ..plain },
+                    MigrationFacts { is_not_noted: true, is_of_end, ..plain },
+                    MigrationFacts { is_beginning: true, ..plain },
+                    MigrationFacts { is_unfit: true, ..plain },
                     // Without a way back, no change is copied back.
-                    Standing { back_differences: 2 * u64::from(may_be_stale), ..plain },
-                    Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
+                    MigrationFacts { back_differences: 2 * u64::from(may_be_stale), ..plain },
+                    MigrationFacts { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];
                 for command in others.iter().chain([&plain]).flat_map(commands) {
                     let Some(verb) = verb_of(&command) else { continue };
-                    let answer = answer("shop", kind, verb, phase);
-                    assert!(!matches!(answer, Answer::Refused(_)), "{phase:?}: {command}");
+                    let answer = decide_verb("shop", kind, verb, phase);
+                    assert!(!matches!(answer, VerbDecision::Refused(_)), "{phase:?}: {command}");
                 }
             }
         }

@@ -26,14 +26,14 @@ const EARLY_SECONDS: i64 = 5;
 const PROBLEMS_SHOWN: usize = 5;
 
 /// The problem notes of a migration.
-pub(crate) struct Problems {
+pub(crate) struct ProblemNotes {
     /// Unsolved problems.
     standing: Vec<Problem>,
     /// Problems that are solved.
     gone: Vec<Problem>,
 }
 
-impl Problems {
+impl ProblemNotes {
     /// Sorts the notes of a migration by its phase. A cut-over, a revert, and the end of a change
     /// in place are refused while a problem remains, so all problems are solved after them. Any
     /// other end closes the way back without a check. `are_whole` is true if every document can be
@@ -144,7 +144,7 @@ mod tests {
             // The problems were the reason for the abort.
             (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
-            let problems = Problems::of(notes.clone(), phase, Some(kind), are_whole);
+            let problems = ProblemNotes::of(notes.clone(), phase, Some(kind), are_whole);
             let sum = |kinds: BTreeMap<String, u64>| kinds.values().sum::<u64>();
             let found = (sum(problems.by_kind()), sum(problems.gone_by_kind()));
             assert_eq!(found, (standing, gone), "{phase:?}");

@@ -17,16 +17,16 @@ use crate::migrate::failure::Result;
 use crate::migrate::plan::compile::compile;
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::documents;
-use crate::migrate::report::next_steps::Standing;
-use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
+use crate::migrate::report::next_steps::MigrationFacts;
 use crate::migrate::report::pointer::at;
-use crate::migrate::report::problems::Problems;
+use crate::migrate::report::problems::ProblemNotes;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status_line::line;
 use crate::migrate::report::throttling::throttled;
 use crate::migrate::report::wait::TOLD_EVERY;
 use crate::migrate::start::workers;
-use crate::migrate::switch::{comparison, way_back};
+use crate::migrate::switch::{comparison, inverse_check};
 use client::exit::Exit;
 use client::output::{self, Output, show};
 
@@ -45,7 +45,7 @@ struct Known {
     /// over or the number is unknown.
     counted: Option<BTreeMap<String, u64>>,
     route: Option<Route>,
-    problems: Problems,
+    problems: ProblemNotes,
     streams: Streams,
     documents: Documents,
     /// The progress of running comparisons.
@@ -76,7 +76,7 @@ pub(crate) async fn describe(
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
-    let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
+    let (mut streams, mut documents) = (Streams::default(), Documents::NotRead);
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
         streams = watcher.look(context, &state, plan, now).await;
         let asked = documents_in_the_way(context, plan, phase);
@@ -87,7 +87,7 @@ pub(crate) async fn describe(
     // After a cut-over, the read of the streams may have recorded a new proof, so the state is read
     // again.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
-    let problems = Problems::of(
+    let problems = ProblemNotes::of(
         notes,
         phase,
         plan.as_ref().map(|plan| plan.kind),
@@ -129,8 +129,8 @@ pub(crate) async fn describe(
 impl Known {
     fn json(&self, name: &str, is_still_followed: bool) -> Value {
         let Self { state, backfill, route, now, .. } = self;
-        let mut standing = Standing::of(name, state, self.plan.as_ref(), *now);
-        standing.is_held_up = route.as_ref().is_some_and(Route::blocks_writers);
+        let mut standing = MigrationFacts::of(name, state, self.plan.as_ref(), *now);
+        standing.is_blocked = route.as_ref().is_some_and(Route::blocks_writers);
         standing.is_compared = self.compared.is_some();
         standing.is_of_end = self.is_left && standing.may_end_in_place();
         standing.is_still_followed = is_still_followed;
@@ -157,7 +157,7 @@ impl Known {
             "preparing_seconds": self.in_phase.filter(|_| standing.phase == Phase::Preparing),
             "switching_seconds": self.in_phase.filter(|_| standing.phase != Phase::Preparing),
             "paused": is_paused,
-            "unswept": state.unswept,
+            "unswept": state.needs_cleaning,
             "still_followed": standing.is_still_followed,
             "copied_percent": copied,
             "source_items": self.source_items(),
@@ -177,8 +177,8 @@ impl Known {
             "comparison": self.compared.as_ref().map(|work| json!({
                 "segments": work.tasks, "done": work.done, "read": work.count("read"),
             })),
-            "writers_blocked": standing.is_held_up,
-            "writers_blocked_since": state.held_at.filter(|_| standing.is_held_up),
+            "writers_blocked": standing.is_blocked,
+            "writers_blocked_since": state.held_at.filter(|_| standing.is_blocked),
             "route": {
                 "epoch": route.as_ref().map_or(0, |route| route.revision),
                 "read": route.as_ref().map(|route| route.read.as_str()),
@@ -189,7 +189,7 @@ impl Known {
             "stream_unread_seconds": self.streams.unread_seconds,
             "documents_unread_seconds": self.documents.unread_seconds(),
             "stream_problem": self.streams.problem,
-            "way_back": way_back::describe(state, self.plan.as_ref(), *now),
+            "way_back": inverse_check::describe(state, self.plan.as_ref(), *now),
             "has_way_back": self.plan.as_ref().map(|plan| !plan.inverse.is_empty()),
             "next_steps": steps(&standing),
             "stream": stream,
@@ -204,7 +204,7 @@ impl Known {
 
     /// Returns the applicable facts about the streams, and updates `standing` with their
     /// consequences for the next commands.
-    fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
+    fn note_stream(&self, standing: &mut MigrationFacts<'_>) -> Value {
         let mut stream = self.streams.told.clone();
         // Changes that a function has refused also wait, so they do not show that no function
         // follows.
@@ -226,7 +226,7 @@ impl Known {
 
 /// The state of the documents of a split that could not be assembled.
 enum Documents {
-    NotAsked,
+    NotRead,
     AllWhole,
     /// Not all documents could be read within this many seconds.
     Unknown {
@@ -241,14 +241,14 @@ impl Documents {
     fn refused(&self) -> Option<&str> {
         match self {
             Self::Refused(line) => Some(line),
-            Self::NotAsked | Self::AllWhole | Self::Unknown { .. } => None,
+            Self::NotRead | Self::AllWhole | Self::Unknown { .. } => None,
         }
     }
 
     fn unread_seconds(&self) -> Option<u64> {
         match self {
             Self::Unknown { seconds } => Some(*seconds),
-            Self::NotAsked | Self::AllWhole | Self::Refused(_) => None,
+            Self::NotRead | Self::AllWhole | Self::Refused(_) => None,
         }
     }
 }
@@ -256,11 +256,11 @@ impl Documents {
 /// Checks whether a document would make a revert fail, with the same check as `revert`.
 async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> Result<Documents> {
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
-        return Ok(Documents::NotAsked);
+        return Ok(Documents::NotRead);
     }
     // If the plan does not fit its tables, the read of the streams reports it.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
-        return Ok(Documents::NotAsked);
+        return Ok(Documents::NotRead);
     };
     let refused = documents::refused(context, &plan.migration, &migration, 1).await?;
     Ok(refused.into_iter().next().map_or(Documents::AllWhole, |line| {
@@ -289,7 +289,7 @@ async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>> {
     Ok(journal.last().map(|line| line.at))
 }
 
-fn steps(standing: &Standing<'_>) -> Vec<Value> {
+fn steps(standing: &MigrationFacts<'_>) -> Vec<Value> {
     let steps = standing.steps().into_iter();
     steps.map(|(command, why)| json!({ "command": command, "why": why })).collect()
 }
@@ -399,7 +399,7 @@ fn samples(status: &Value) -> Vec<String> {
 pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
-    let mut patience = Patience::after_first(UNSEEN_MAX);
+    let mut patience = FailureTolerance::after_first(UNSEEN_MAX);
     loop {
         let looked = describe(context, name, Some(&mut watcher)).await;
         let Some(mut status) = patience.seen(looked)? else {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::migrate::report::pointer::at;
 use crate::migrate::start::workers;
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::output::counted;
 
 /// Seconds in a phase of a switch after which the line suggests the command that resumes it. Most
@@ -64,7 +64,7 @@ pub(crate) fn line(status: &Value) -> String {
     for (kind, number) in at(status, "/problems_solved").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}, solved: {number}"));
     }
-    if let Some(known) = way_back::line(at(status, "/way_back")) {
+    if let Some(known) = inverse_check::line(at(status, "/way_back")) {
         line.push_str(&format!("  way back: {known}"));
     }
     if let Some(differences) = at(status, "/verified/differences").as_u64() {

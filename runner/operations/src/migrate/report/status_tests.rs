@@ -147,7 +147,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
 
 #[tokio::test]
 async fn an_end_that_left_something_undone_is_no_end() {
-    let unswept = |phase| State { unswept: true, ..state(phase) };
+    let unswept = |phase| State { needs_cleaning: true, ..state(phase) };
     check(&[
         Case {
             state: unswept(Phase::Reverted),

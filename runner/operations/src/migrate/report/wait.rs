@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::report::backfill::advance;
-use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::pointer::at;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status::describe;
@@ -28,27 +28,27 @@ const UNMOVED: Duration = Duration::from_secs(30);
 
 /// Reports the progress of a migration whenever it changes, and once if it has not changed for a
 /// long time.
-struct Teller {
-    said: String,
-    moved: Instant,
+struct ProgressReporter {
+    last_line: String,
+    last_change: Instant,
     is_warned: bool,
 }
 
-impl Teller {
+impl ProgressReporter {
     fn new() -> Self {
-        Self { said: String::new(), moved: Instant::now(), is_warned: false }
+        Self { last_line: String::new(), last_change: Instant::now(), is_warned: false }
     }
 
-    fn tell(&mut self, status: &Value) {
+    fn report(&mut self, status: &Value) {
         // The estimate of the remaining time always changes, so a new estimate alone is not
         // reported.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         interruption::reached(line(status));
-        if progress != self.said {
+        if progress != self.last_line {
             say(&line(status));
-            (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);
+            (self.last_line, self.last_change, self.is_warned) = (progress, Instant::now(), false);
         } else if !self.is_warned
-            && self.moved.elapsed() > UNMOVED
+            && self.last_change.elapsed() > UNMOVED
             && at(status, "/phase") == "copying"
         {
             let why = at(status, "/throttled")
@@ -57,7 +57,7 @@ impl Teller {
             say(&format!("no progress for {} s: {why}", UNMOVED.as_secs()));
             self.is_warned = true;
         } else if !self.is_warned
-            && self.moved.elapsed() > UNMOVED
+            && self.last_change.elapsed() > UNMOVED
             && at(status, "/phase") == "preparing"
             && let Some(advice) = of_preparing(status)
         {
@@ -80,11 +80,11 @@ fn of_preparing(status: &Value) -> Option<String> {
 
 /// Reports the backfill's progress until the migration is in one of `phases`.
 pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
-    let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
+    let (mut teller, mut patience) = (ProgressReporter::new(), FailureTolerance::new(UNSEEN_MAX));
     loop {
         // The streams are not read here, because that would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
-            teller.tell(&status);
+            teller.report(&status);
             // If marks remain, workers are still needed.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
@@ -130,10 +130,11 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             BACK.join(", ")
         ));
     }
-    let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
+    let (started, mut teller, mut now) = (Instant::now(), ProgressReporter::new(), String::new());
     let (mut told, mut backfill) = (None::<Instant>, Progress::default());
     let limit = Duration::from_secs(timeout);
-    let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
+    let (mut patience, mut for_status) =
+        (FailureTolerance::after_first(limit), FailureTolerance::new(limit));
     loop {
         if let Some((state, seen)) = patience.seen(advance(context, name).await)? {
             (now, backfill) = (state.phase.as_str().to_owned(), seen);
@@ -161,7 +162,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
         // often.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
-                teller.tell(&status);
+                teller.report(&status);
             }
             told = Some(Instant::now());
         }

@@ -17,10 +17,10 @@ use crate::migrate::control_table::Guard;
 use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::plan::neighbours::enter;
 use crate::migrate::plan::tables;
-use crate::migrate::start::fence::{After, Fence, activate, wait_for};
+use crate::migrate::start::fence::{Fence, FenceUse, activate, wait_for};
 use crate::migrate::start::record_time::RecordTime;
 use crate::migrate::start::tasks::{Run, make_tasks};
-use crate::migrate::switch::hold::new_holder;
+use crate::migrate::switch::claim::new_holder;
 use client::output::say;
 
 /// How long a start is retried if the store does not answer reliably.
@@ -30,25 +30,25 @@ const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether this command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
-enum Beginning {
+enum StartClaim {
     /// This command may start the migration: no other command has started it.
-    Ours,
+    Claimed,
     /// The migration is already started.
-    Done,
+    AlreadyStarted,
     /// Another command has started or ended the migration, so this one must not.
-    Theirs,
+    ClaimedByOther,
 }
 
-impl Beginning {
+impl StartClaim {
     fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
         match state.phase {
-            Phase::None => Self::Ours,
+            Phase::None => Self::Claimed,
             // A migration with the same name has another plan.
-            _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::Theirs,
-            Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Ours,
-            Phase::Preparing => Self::Theirs,
-            phase if phase.has_ended() => Self::Theirs,
-            _ => Self::Done,
+            _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::ClaimedByOther,
+            Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Claimed,
+            Phase::Preparing => Self::ClaimedByOther,
+            phase if phase.has_ended() => Self::ClaimedByOther,
+            _ => Self::AlreadyStarted,
         }
     }
 }
@@ -87,10 +87,10 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
 async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let state = context.control.state(&plan.migration).await?;
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
-    match Beginning::of(&state, holder, &Plan::fingerprint(&json)) {
-        Beginning::Ours => begin_as(context, plan, rate, holder).await,
-        Beginning::Done => Ok(()),
-        Beginning::Theirs => Err(refused!(
+    match StartClaim::of(&state, holder, &Plan::fingerprint(&json)) {
+        StartClaim::Claimed => begin_as(context, plan, rate, holder).await,
+        StartClaim::AlreadyStarted => Ok(()),
+        StartClaim::ClaimedByOther => Err(refused!(
             "another command took over this step of `{}` and will finish it",
             plan.migration
         )),
@@ -120,7 +120,7 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
         !is_so
     };
     control.change(absent, written).await?;
-    let expect = Expect::held(&[Phase::Preparing], &holder);
+    let expect = Expect::claimed_by(&[Phase::Preparing], &holder);
     control.set_route(name, expect, (Side::Source, Side::Source)).await?;
     let since = fence(context, name, &fingerprint, expect).await?;
     let items = source_items(context, plan).await;
@@ -151,7 +151,7 @@ async fn fence(
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<i64> {
-    let (direction, after) = (Direction::Forward, After::Read);
+    let (direction, after) = (Direction::Forward, FenceUse::Read);
     let active = context.control.active().await?;
     let known = active
         .active
@@ -186,14 +186,14 @@ mod tests {
         let of = |phase, holder: &str, fingerprint| {
             let (holder, own) = (Some(holder.to_owned()), Some("f".to_owned()));
             let state = State { phase, holder, fingerprint: own, ..State::new("shop") };
-            Beginning::of(&state, "a", fingerprint)
+            StartClaim::of(&state, "a", fingerprint)
         };
-        assert_eq!(Beginning::of(&State::new("shop"), "a", "f"), Beginning::Ours);
-        assert_eq!(of(Phase::Copying, "", "other"), Beginning::Theirs);
-        assert_eq!(of(Phase::Preparing, "a", "f"), Beginning::Ours);
-        assert_eq!(of(Phase::Preparing, "b", "f"), Beginning::Theirs);
-        assert_eq!(of(Phase::Aborted, "a", "f"), Beginning::Theirs);
-        assert_eq!(of(Phase::Copying, "", "f"), Beginning::Done);
-        assert_eq!(of(Phase::Tailing, "", "f"), Beginning::Done);
+        assert_eq!(StartClaim::of(&State::new("shop"), "a", "f"), StartClaim::Claimed);
+        assert_eq!(of(Phase::Copying, "", "other"), StartClaim::ClaimedByOther);
+        assert_eq!(of(Phase::Preparing, "a", "f"), StartClaim::Claimed);
+        assert_eq!(of(Phase::Preparing, "b", "f"), StartClaim::ClaimedByOther);
+        assert_eq!(of(Phase::Aborted, "a", "f"), StartClaim::ClaimedByOther);
+        assert_eq!(of(Phase::Copying, "", "f"), StartClaim::AlreadyStarted);
+        assert_eq!(of(Phase::Tailing, "", "f"), StartClaim::AlreadyStarted);
     }
 }

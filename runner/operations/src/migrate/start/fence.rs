@@ -33,14 +33,14 @@ const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// The action that begins after a fence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum After {
+pub(crate) enum FenceUse {
     /// A read of tables, while writers continue.
     Read,
     /// Writers, which are blocked until the fence has passed.
     Writers,
 }
 
-impl After {
+impl FenceUse {
     /// Returns the seconds of store time that have to pass after the fence.
     pub(crate) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
@@ -62,7 +62,7 @@ pub(crate) struct Fence<'f> {
     pub(crate) fingerprint: &'f str,
     /// The state that the migration must have.
     pub(crate) expect: Expect<'f>,
-    pub(crate) after: After,
+    pub(crate) after: FenceUse,
 }
 
 /// Makes a migration active in a direction, and waits until its fence has passed, by the store's

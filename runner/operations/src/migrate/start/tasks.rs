@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use control::{BACKFILL_RUN, Expect, State, Task, Work};
 use rules::migration::plan::{Direction, Plan};
 
-use crate::migrate::attempts::{Written, pause};
+use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::contention::Attempts;
@@ -77,7 +77,7 @@ pub(crate) async fn make_tasks(
             return Ok(());
         }
         match control.add(name, expect, tasks).await? {
-            Written::Done => {}
+            WriteResult::Done => {}
             in_vain => pause(&mut attempts, in_vain, &format!("the tasks of `{name}`")).await?,
         }
     }

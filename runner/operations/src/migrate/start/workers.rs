@@ -9,7 +9,7 @@ use control::{Entry as _, State, Task};
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
-use crate::migrate::attempts::{Written, pause};
+use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use crate::migrate::report::pointer::at;
@@ -19,7 +19,7 @@ use client::output::counted;
 
 /// Describes segments that failed or were set aside, with advice.
 pub(crate) fn advice(name: &str, progress: &Progress) -> String {
-    let (taken, tasks) = (progress.taken, progress.tasks);
+    let (taken, tasks) = (progress.taken_tasks, progress.tasks);
     match &progress.failing {
         Some(reason) => failing_line(name, progress.aside as u64, reason),
         None if taken == 0 => {
@@ -72,7 +72,7 @@ pub(crate) fn keep_rate(state: &State) -> bool {
 /// Returns the failing segments for a status; null if there are none. Only segments of the backfill
 /// and of the last run count; after the end, only those whose marks are removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
-    let is_over = state.phase.has_ended() && !state.unswept;
+    let is_over = state.phase.has_ended() && !state.needs_cleaning;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
     let progress = Progress::of(tasks.iter().filter(counts));
     match progress.failing {
@@ -105,7 +105,7 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
         // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
         // the task is not released while a worker may still have it; after that, the worker has
         // probably died.
-        let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
+        let is_waited_for = task.run < state.run && task.repairs && task.may_be_in_progress(now);
         !task.done && !is_waited_for && is_meant(task)
     };
     for task in context.tasks(name).await? {
@@ -136,7 +136,7 @@ async fn wake_one(
             return Ok(());
         }
         task = found;
-        pause(&mut attempts, Written::Changed, &format!("`{entry}` of `{name}`")).await?;
+        pause(&mut attempts, WriteResult::Changed, &format!("`{entry}` of `{name}`")).await?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, Move, State, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Plan};
@@ -46,9 +46,9 @@ pub(crate) async fn complete(
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
     let (plan, fingerprint) = context.plan(name).await?;
-    match answer(name, plan.kind, Verb::Complete, state.phase) {
-        Answer::Go | Answer::GoOn => {}
-        Answer::Already => {
+    match decide_verb(name, plan.kind, Verb::Complete, state.phase) {
+        VerbDecision::CarryOut | VerbDecision::TakeOver => {}
+        VerbDecision::AlreadyDone => {
             if !arguments.dry_run {
                 // A command of an older version may have died before it stopped the functions that
                 // follow the migration.
@@ -59,7 +59,7 @@ pub(crate) async fn complete(
             in_place::show_receipt(context, name).await?;
             return in_place::verdict(context, name).await;
         }
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
     if arguments.dry_run {
         let what = match plan.kind {
@@ -129,7 +129,7 @@ pub(crate) async fn clean(
     let Some(swept) = take_off(context, of, expect, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    let swept_off = |state: &mut State| std::mem::take(&mut state.unswept);
+    let swept_off = |state: &mut State| std::mem::take(&mut state.needs_cleaning);
     context.control.change_state(name, expect, swept_off).await?;
     let swept = counted(swept, "tombstone", "tombstones");
     say(&format!("{swept} and all marks are removed from the sources"));

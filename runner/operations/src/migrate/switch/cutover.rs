@@ -3,7 +3,7 @@
 //! `executor` performs the switch.
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{COMPARISON_SECONDS, State, Switch};
 use rules::migration::Phase;
 use rules::migration::plan::Direction;
@@ -14,7 +14,7 @@ use crate::migrate::report::application;
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::backfill::look;
 use crate::migrate::switch::arguments::SwitchArguments;
-use crate::migrate::switch::executor::{Asked, Executor};
+use crate::migrate::switch::executor::{Executor, SwitchRequest};
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 use client::output::say;
@@ -33,13 +33,13 @@ pub(crate) struct CutoverArguments {
     /// Switch although no worker reads the targets' streams: writes to the targets reach the
     /// sources only if a worker starts within 24 hours
     #[arg(long)]
-    nobody_follows: bool,
+    without_followers: bool,
 }
 
 /// Switches to the targets.
 pub(crate) async fn cutover(
     context: &Context,
-    CutoverArguments { switch: arguments, no_way_back, nobody_follows }: &CutoverArguments,
+    CutoverArguments { switch: arguments, no_way_back, without_followers }: &CutoverArguments,
 ) -> Result<Exit> {
     let name = arguments.name.as_str();
     let (state, _) = match arguments.dry_run {
@@ -48,13 +48,13 @@ pub(crate) async fn cutover(
     };
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
-    match answer(name, plan.kind, Verb::Cutover, phase) {
-        Answer::Go | Answer::GoOn => {}
-        Answer::Already => {
+    match decide_verb(name, plan.kind, Verb::Cutover, phase) {
+        VerbDecision::CarryOut | VerbDecision::TakeOver => {}
+        VerbDecision::AlreadyDone => {
             say(&format!("`{name}` is already cut over"));
             return Ok(Exit::Done);
         }
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
     let is_for_good = plan.inverse.is_empty() && !plan.kind.is_in_place();
     if is_for_good && !no_way_back && phase != Phase::Turning {
@@ -89,9 +89,9 @@ pub(crate) async fn cutover(
     }
     verb_hooks::before(context, "cutover", name).await?;
     application::remind(plan.kind);
-    let asked = Asked {
+    let asked = SwitchRequest {
         stale,
-        asks_followers: !nobody_follows && phase == Phase::Ready,
+        asks_followers: !without_followers && phase == Phase::Ready,
         may_differ: false,
         limit: arguments.limit(),
     };

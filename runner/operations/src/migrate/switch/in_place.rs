@@ -14,19 +14,19 @@ use crate::archive::maintenance;
 use crate::migrate::context::Context;
 use crate::migrate::control_table::Guard;
 use crate::migrate::drain::catch_up::{LAST_LOOK, Proof, drained, within};
-use crate::migrate::drain::open::{WayBack, drain, settle_time};
-use crate::migrate::drain::proof::Counted;
+use crate::migrate::drain::open::{InverseUse, drain, settle_time};
+use crate::migrate::drain::proof::RecordSelection;
 use crate::migrate::failure::{Result, fatal};
-use crate::migrate::plan::kept;
+use crate::migrate::plan::value_copies;
 use crate::migrate::report::progress::Progress;
-use crate::migrate::start::fence::{After, Fence, activate};
+use crate::migrate::start::fence::{Fence, FenceUse, activate};
 use crate::migrate::start::tasks::begin_run;
 use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
 use crate::migrate::start::{record_time, workers};
 use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::claim::Claim;
 use crate::migrate::switch::differences::in_the_way_of_an_end;
-use crate::migrate::switch::hold::Hold;
-use crate::migrate::switch::verify::Compared;
+use crate::migrate::switch::verify::ComparisonResult;
 use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
 use client::output::{self, say, show};
@@ -48,8 +48,8 @@ pub(crate) async fn revert(
     // The last command carries the way back out. Later steps of an earlier command have no effect.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
-    let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
-    let expect = hold.expect();
+    let claim = Claim::acquire(context, name, Switch::REVERT, followed).await?;
+    let expect = claim.expect();
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
             say("items that are already changed back stay so, and the rest resumes");
@@ -85,7 +85,7 @@ pub(crate) async fn revert(
         return Ok(Exit::Differences);
     }
     let end = Move::RevertedInPlace { items: done.count("written"), shards, epoch };
-    hold.make(&end).await?;
+    claim.make(&end).await?;
     show(&format!("{name} is reverted: {}\n", end.why()));
     Ok(Exit::Done)
 }
@@ -103,7 +103,7 @@ async fn drain_changed_back(
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
     sweep::wait(context, name, plan, "its changes are changed back until then").await?;
-    let counted = Counted::new(since, since);
+    let counted = RecordSelection::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
 
@@ -111,10 +111,10 @@ async fn drain_changed_back(
 async fn proved(
     context: &Context,
     plan: &Plan,
-    (direction, counted): (Direction, Counted),
+    (direction, counted): (Direction, RecordSelection),
     limit: Duration,
 ) -> Result<Proof> {
-    let mut drain = drain(context, plan, direction, counted, WayBack::Unused).await?;
+    let mut drain = drain(context, plan, direction, counted, InverseUse::Unused).await?;
     let settle = settle_time(context, plan).await;
     let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
     within(most, drained(&mut drain, limit, settle)).await
@@ -160,7 +160,7 @@ async fn begin_changing_back(
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
     // Writers are not blocked, because this is a backfill like the first one.
-    let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
+    let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: FenceUse::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
     let switched = |state: &mut State| {
@@ -190,7 +190,7 @@ pub(crate) async fn complete(
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
-    let counted = Counted::new(state.since, state.verified_at());
+    let counted = RecordSelection::new(state.since, state.verified_at());
     let proof = proved(context, plan, (Direction::Forward, counted), arguments.limit()).await;
     let proof = proof.map_err(|failure| {
         failure.with(|text| format!("{text}; nothing was changed, and functions still follow it"))
@@ -213,7 +213,8 @@ pub(crate) async fn complete(
     } else {
         None
     };
-    let left = compared.as_ref().map_or(0, |Compared { found, .. }| in_the_way_of_an_end(found));
+    let left =
+        compared.as_ref().map_or(0, |ComparisonResult { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
             "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows some",
@@ -223,7 +224,7 @@ pub(crate) async fn complete(
     }
     // If a later comparison has begun, this one no longer counts.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
-    let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
+    let close = Move::CloseInPlace(compared.as_ref().map(ComparisonResult::verified));
     let state = context.make(name, guard, &close).await?;
     if plan.kind == Kind::Purge {
         receipt(context, name, plan, fingerprint, &state, erased).await?;
@@ -351,7 +352,7 @@ async fn receipt(
         "compared": verified.compared,
         "verified_at": verified.at,
         "completed_at": context.now().await,
-        "kept": kept::told(context).await,
+        "kept": value_copies::told(context).await,
     })
     .to_string();
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };

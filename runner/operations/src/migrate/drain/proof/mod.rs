@@ -46,7 +46,7 @@ const SHARDS_AT_ONCE: usize = 32;
 
 /// Selects the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct RecordSelection {
     /// Only records made after this second need a proof.
     pub(crate) since: i64,
     /// The second in which the last comparison began. The comparison has judged earlier refusals. A
@@ -54,7 +54,7 @@ pub(crate) struct Counted {
     pub(crate) compared: i64,
 }
 
-impl Counted {
+impl RecordSelection {
     /// Selects the records made after `since`; refusals count from `compared` on.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
@@ -69,7 +69,7 @@ pub(crate) struct Drain {
     /// The inverse migration, if the way back must stay possible.
     inverse: Option<Migration>,
     tables: Vec<String>,
-    counted: Counted,
+    counted: RecordSelection,
     /// Seconds by which the time of a record may be before its write, because of rounding.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
@@ -79,7 +79,7 @@ pub(crate) struct Drain {
 
 /// The result of a pass over the streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drained {
+pub(crate) struct DrainPass {
     pub(crate) shards: usize,
     /// Number of records that concern the migration.
     pub(crate) records: u64,
@@ -105,7 +105,7 @@ struct Shard {
     empty: u32,
     records: u64,
     /// Records that are not proved to be applied, in order.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRecord>,
     /// Whether the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
@@ -117,14 +117,14 @@ struct Shard {
 
 /// The reason why a record is not proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Lack {
+enum UnprovedReason {
     /// The record is not applied yet, for this reason.
     NotYet(String),
     /// The record will never be applied, for this reason.
     Never(String),
 }
 
-struct Waiting {
+struct WaitingRecord {
     at: Option<i64>,
     effects: Vec<Effect>,
 }
@@ -144,7 +144,7 @@ impl Drain {
         client: &Client,
         (migration, inverse): (Migration, Option<Migration>),
         tables: &[&str],
-        counted: Counted,
+        counted: RecordSelection,
     ) -> Self {
         Self {
             endpoint: endpoint.to_owned(),
@@ -168,12 +168,12 @@ impl Drain {
     ///
     /// # Errors
     /// When a stream or a target cannot be read.
-    pub(crate) async fn look(&mut self) -> Result<Drained> {
+    pub(crate) async fn look(&mut self) -> Result<DrainPass> {
         self.gap = None;
         let end = ShardEnd::of_look(&self.endpoint, &self.client).await;
         self.look_at_shards(end).await?;
         let (shards, behind) = (self.shards.len(), self.behind);
-        let mut drained = Drained { shards, behind, ..Drained::default() };
+        let mut drained = DrainPass { shards, behind, ..DrainPass::default() };
         for ((table, id), shard) in &self.shards {
             drained.records += shard.records;
             drained.waiting += shard.waiting.len() as u64;
@@ -350,13 +350,13 @@ impl Drain {
         };
         if !is_judged
             && let (Some(inverse), Some(new)) = (&self.inverse, &decoded.record.new_image)
-            && self.migration.comes_back(inverse, table, new).is_err()
+            && self.migration.check_inverse(inverse, table, new).is_err()
         {
             shard.refused.note_lossy(decoded.record.keys);
         }
         if !effects.is_empty() {
             shard.records += 1;
-            shard.waiting.push_back(Waiting { at: record.creation_s, effects });
+            shard.waiting.push_back(WaitingRecord { at: record.creation_s, effects });
         }
         Ok(())
     }
@@ -374,7 +374,7 @@ impl Drain {
             let effects = some.flat_map(|(place, waiting)| {
                 waiting.effects.iter().map(move |effect| (place, effect.clone()))
             });
-            let lacks = self.lacks(fold(effects)).await?;
+            let lacks = self.unproved(fold(effects)).await?;
             let mut place = 0;
             shard.waiting.retain(|_| {
                 place += 1;
@@ -383,8 +383,8 @@ impl Drain {
             begin += lacks.len();
             for (_, lack) in lacks {
                 match lack {
-                    Lack::NotYet(what) => return Ok(Some(what)),
-                    Lack::Never(what) => {
+                    UnprovedReason::NotYet(what) => return Ok(Some(what)),
+                    UnprovedReason::Never(what) => {
                         shard.hopeless = mem::take(&mut shard.hopeless).or(Some(what));
                     }
                 }
@@ -394,9 +394,9 @@ impl Drain {
     }
 
     /// Returns why records are not applied, by queue position; `folded` has their merged effects.
-    async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>> {
+    async fn unproved(&self, folded: Folded) -> Result<BTreeMap<usize, UnprovedReason>> {
         let mut lacks = BTreeMap::new();
-        let mut lack = |records: Vec<usize>, what: &Lack| {
+        let mut lack = |records: Vec<usize>, what: &UnprovedReason| {
             lacks.extend(records.into_iter().map(|place| (place, what.clone())));
         };
         let keys = folded.registers.keys().chain(folded.rewrites.keys());
@@ -418,7 +418,7 @@ impl Drain {
                 let key = self.migration.key_text(&target.table, &target.key);
                 lack(
                     joined.records,
-                    &Lack::NotYet(format!("a record has not been applied to {key}")),
+                    &UnprovedReason::NotYet(format!("a record has not been applied to {key}")),
                 );
             }
         }
@@ -432,7 +432,7 @@ impl Drain {
             stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect().await?;
         for (records, what) in looks {
             let Some(what) = what else { continue };
-            lack(records, &Lack::NotYet(format!("a document {what}")));
+            lack(records, &UnprovedReason::NotYet(format!("a document {what}")));
         }
         Ok(lacks)
     }
@@ -508,7 +508,7 @@ impl Drain {
             Err(reason) => return told(&not_made(&reason)),
         };
         if let (Some(item), Some(inverse)) = (&now, &self.inverse)
-            && let Err(reason) = self.migration.comes_back(inverse, table, item)
+            && let Err(reason) = self.migration.check_inverse(inverse, table, item)
         {
             return told(&format!("does not convert back to the same item ({reason})"));
         }
@@ -564,7 +564,7 @@ fn of_target(
     target: &Target,
     said: &Registers,
     stands: Option<&Item>,
-) -> Option<Lack> {
+) -> Option<UnprovedReason> {
     let key = || format!("`{}` {}", target.table, migration.key_text(&target.table, &target.key));
     let shown = stands.and_then(|item| migration.visible(&target.table, item));
     let known = match stands.map(Registers::from_item) {
@@ -576,7 +576,7 @@ fn of_target(
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {
-                Lack::Never(format!(
+                UnprovedReason::Never(format!(
                     "{} has an item that this migration did not write; delete it and compare again",
                     key()
                 ))
@@ -584,12 +584,12 @@ fn of_target(
         }
     };
     if known.joined(said).is_some() {
-        return Some(Lack::NotYet(format!("a record has not reached {}", key())));
+        return Some(UnprovedReason::NotYet(format!("a record has not reached {}", key())));
     }
     let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
     (is_hidden && known.live().count() > 1).then(|| {
         let sources: Vec<&str> = known.live().map(|(source, _)| source).collect();
-        Lack::Never(format!("{} have the same target {}", sources.join(" and "), key()))
+        UnprovedReason::Never(format!("{} have the same target {}", sources.join(" and "), key()))
     })
 }
 

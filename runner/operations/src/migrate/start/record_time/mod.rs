@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Failure, Result};
-use crate::migrate::switch::hold::new_holder;
+use crate::migrate::switch::claim::new_holder;
 use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
@@ -36,7 +36,7 @@ const COARSE_SECONDS: i64 = 6;
 
 /// A marker whose record the stream has delivered.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct DeliveredMarker {
     /// The time of its record, in seconds since 1970.
     second: i64,
     /// Seconds by which the record's time is behind the store's clock just before the write.
@@ -97,7 +97,7 @@ impl<'c> RecordTime<'c> {
     }
 
     /// Writes a marker and waits for its record.
-    async fn show(&mut self) -> Result<Shown> {
+    async fn show(&mut self) -> Result<DeliveredMarker> {
         let (clock, marker) = (self.context.now().await, new_holder());
         let mark = |entry: &mut control::RecordTime| {
             entry.marker.clone_from(&marker);
@@ -109,7 +109,7 @@ impl<'c> RecordTime<'c> {
             if let Some(second) = self.find(&marker).await? {
                 let second = second
                     .ok_or_else(|| unfit(self.context, "have no ApproximateCreationDateTime"))?;
-                return Ok(Shown { second, behind: clock.saturating_sub(second).max(0) });
+                return Ok(DeliveredMarker { second, behind: clock.saturating_sub(second).max(0) });
             }
             tokio::time::sleep(MARKER_LOOK).await;
         }

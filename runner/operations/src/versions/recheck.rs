@@ -48,7 +48,7 @@ pub(super) async fn retain_wrong(
             if look > 0 {
                 tokio::time::sleep(pause).await;
             }
-            found = look_at(place, &item, now).await?;
+            found = check_history(place, &item, now).await?;
             if found.is_none() {
                 break;
             }
@@ -60,7 +60,11 @@ pub(super) async fn retain_wrong(
 }
 
 /// Returns what is wrong with one history; `None` if it is correct. Reads are strongly consistent.
-async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>, String> {
+async fn check_history(
+    place: &Place,
+    text: &str,
+    now: u64,
+) -> Result<Option<&'static str>, String> {
     // DynamoDB would reject the read of a key that is too long for any history.
     let history = match fits_into_a_version(text, None) {
         Ok(()) => history_of(place, text, now).await?,

@@ -10,19 +10,19 @@ use client::output::say;
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
 /// The tolerance for failed reads.
-pub(crate) struct Patience {
+pub(crate) struct FailureTolerance {
     most: Duration,
     /// The time since which every read has failed.
     since: Option<Instant>,
-    said: Option<Failure>,
+    reported: Option<Failure>,
     /// Whether the thing to read is known to exist.
     is_known: bool,
 }
 
-impl Patience {
+impl FailureTolerance {
     /// Returns the tolerance for something that exists. Reads may fail for the time `most`.
     pub(crate) fn new(most: Duration) -> Self {
-        Self { most, since: None, said: None, is_known: true }
+        Self { most, since: None, reported: None, is_known: true }
     }
 
     /// Returns the same tolerance, but the first read must succeed, because there may be nothing to
@@ -41,7 +41,7 @@ impl Patience {
             Ok(seen) => {
                 self.is_known = true;
                 self.since = None;
-                self.said = None;
+                self.reported = None;
                 return Ok(Some(seen));
             }
             Err(problem) => problem,
@@ -50,9 +50,9 @@ impl Patience {
         if !self.is_known || since.elapsed() > self.most {
             return Err(problem);
         }
-        if self.said.as_ref() != Some(&problem) {
+        if self.reported.as_ref() != Some(&problem) {
             say(&format!("cannot read the status, retrying: {problem}"));
-            self.said = Some(problem);
+            self.reported = Some(problem);
         }
         Ok(None)
     }
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn looks_may_fail_for_a_while() {
         let failed = || Err::<u8, _>(Failure::from("no"));
-        let mut patience = Patience::new(Duration::from_secs(3600));
+        let mut patience = FailureTolerance::new(Duration::from_secs(3600));
         for look in [failed(), failed(), Ok(3), failed()] {
             let expected = look.clone().ok();
             assert_eq!(patience.seen(look), Ok(expected));
@@ -73,7 +73,7 @@ mod tests {
         patience.since = Instant::now().checked_sub(Duration::from_secs(3700));
         assert_eq!(patience.seen(failed()), failed().map(Some));
 
-        let mut patience = Patience::after_first(Duration::from_secs(3600));
+        let mut patience = FailureTolerance::after_first(Duration::from_secs(3600));
         assert_eq!(patience.seen(failed()), failed().map(Some));
         assert_eq!(patience.seen(Ok(3)), Ok(Some(3)));
         assert_eq!(patience.seen(failed()), Ok(None));

@@ -13,7 +13,7 @@ use rules::migration::plan::{Kind, Plan};
 use serde_json::{Value, json};
 
 use crate::migrate::context::Context;
-use crate::migrate::drain::proof::Drained;
+use crate::migrate::drain::proof::DrainPass;
 use client::output::counted;
 
 /// Minimum seconds between two recorded moments. It avoids a write at every check.
@@ -21,7 +21,7 @@ const NOTED_EVERY_SECONDS: i64 = 600;
 
 /// Returns the seconds since the last proved moment.
 pub(crate) fn age(state: &State, now: i64) -> i64 {
-    now.saturating_sub(state.back_known_at())
+    now.saturating_sub(state.reverse_known_until())
 }
 
 /// Returns true if a plan has a way back with such a moment.
@@ -66,18 +66,18 @@ pub(crate) async fn note(
     context: &Context,
     plan: &Plan,
     state: &State,
-    looked: &Drained,
+    looked: &DrainPass,
     began: i64,
 ) {
     // The times of later records may have been rounded down to this second, so the proved moment is
     // earlier.
     let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
-    if state.phase != Phase::CutOver || !proves(state.back_known_at(), looked, until, began) {
+    if state.phase != Phase::CutOver || !proves(state.reverse_known_until(), looked, until, began) {
         return;
     }
     let expect = Expect::phases(&[Phase::CutOver]);
     let later = |state: &mut State| {
-        let is_later = state.back_known_at() < until;
+        let is_later = state.reverse_known_until() < until;
         if is_later {
             state.back_at = until;
         }
@@ -89,7 +89,7 @@ pub(crate) async fn note(
 
 /// Returns true if a pass proves that all writes up to `until` were copied back. All writes up to
 /// `known` are already proved.
-fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
+fn proves(known: i64, looked: &DrainPass, until: i64, began: i64) -> bool {
     let is_all_applied = looked.missing.is_none() && looked.hopeless.is_none();
     is_all_applied
         && looked.waiting == 0
@@ -103,7 +103,7 @@ pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     if !plan.is_some_and(has_one) || state.phase != Phase::CutOver {
         return Value::Null;
     }
-    let known = state.back_known_at();
+    let known = state.reverse_known_until();
     json!({
         "known_at": known,
         "differences": state.back_differences,
@@ -143,17 +143,17 @@ mod tests {
     #[test]
     fn a_read_proves_only_what_the_streams_still_had() {
         let (known, hour) = (1_000_000, 3600);
-        let all = Drained { shards: 4, records: 9, ..Drained::default() };
-        let proves = |looked: &Drained, began: i64| proves(known, looked, began - 6, began);
+        let all = DrainPass { shards: 4, records: 9, ..DrainPass::default() };
+        let proves = |looked: &DrainPass, began: i64| proves(known, looked, began - 6, began);
         assert!(proves(&all, known + hour));
         assert!(proves(&all, known + 23 * hour));
         // Records may have been trimmed.
         assert!(!proves(&all, known + 23 * hour + 1));
         // The moment is too close to the last one to be recorded.
         assert!(!proves(&all, known + 605));
-        let waits = Drained { waiting: 1, missing: Some("a record".into()), ..all.clone() };
-        let never = Drained { hopeless: Some("an item".into()), ..all.clone() };
-        let partial = Drained { is_partial: true, ..all };
+        let waits = DrainPass { waiting: 1, missing: Some("a record".into()), ..all.clone() };
+        let never = DrainPass { hopeless: Some("an item".into()), ..all.clone() };
+        let partial = DrainPass { is_partial: true, ..all };
         assert!([waits, never, partial].iter().all(|looked| !proves(looked, known + hour)));
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn the_later_of_cut_over_and_proof_counts() {
         for (back_since, back_at, known) in [(0, 0, 0), (5, 0, 5), (5, 7, 7)] {
             let state = State { back_since, back_at, ..State::new("shop") };
-            assert_eq!(state.back_known_at(), known);
+            assert_eq!(state.reverse_known_until(), known);
         }
         let told = line(&json!({ "known_at": 0, "next_check_by": 82_800 })).unwrap();
         assert!(told.contains("until 1970-01-01T00:00:00Z") && told.contains("T23:00:00Z"));

@@ -25,7 +25,7 @@ const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
 
 /// A claimed migration.
-pub(crate) struct Hold<'h> {
+pub(crate) struct Claim<'h> {
     context: &'h Context,
     name: &'h str,
     switch: Switch,
@@ -53,43 +53,43 @@ pub(crate) fn new_holder() -> String {
 }
 
 /// The result of a rollback.
-pub(crate) enum Released {
+pub(crate) enum RollbackResult {
     /// The state is as before the switch.
-    Back,
+    RolledBack,
     /// The switch is committed.
     Committed,
     /// Another command has claimed the migration, and will resume or roll back the switch.
-    Theirs(Failure),
+    ClaimedByOther(Failure),
 }
 
-impl<'h> Hold<'h> {
+impl<'h> Claim<'h> {
     /// Claims a migration, even if another command holds it. If the claim gets no response, it
     /// checks whether the claim was written.
     ///
     /// # Errors
     /// When it is in another phase, or the control table cannot be written.
-    pub(crate) async fn take(
+    pub(crate) async fn acquire(
         context: &'h Context,
         name: &'h str,
         switch: Switch,
         followed: Followed,
     ) -> Result<Self> {
-        let phases = [switch.held()];
-        let hold = Self { context, name, switch, holder: new_holder(), phases, followed };
+        let phases = [switch.claimed_phase()];
+        let claim = Self { context, name, switch, holder: new_holder(), phases, followed };
         let before = context.state(name).await?.holder;
         let (begun, mut is_first) = (Instant::now(), true);
         loop {
             let tried = match is_first {
-                true => hold.claim(true, None, &hold.holder).await,
-                false => hold.claim_again(before.as_deref()).await,
+                true => claim.claim(true, None, &claim.holder).await,
+                false => claim.claim_again(before.as_deref()).await,
             };
             let failure = match tried {
-                Ok(()) => return Ok(hold),
+                Ok(()) => return Ok(claim),
                 Err(Failure::Unknown(text)) => text,
                 Err(failure) => return Err(failure),
             };
             if context.absence.is_silent() || begun.elapsed() > CLAIM_LIMIT {
-                let (verb, held) = (switch.verb(), switch.held().as_str());
+                let (verb, held) = (switch.verb(), switch.claimed_phase().as_str());
                 return Err(Failure::Unknown(format!(
                     "{failure}; it is unknown whether `{name}` is {held} now, but this command has not blocked writers: check `weir migrate status {name}`, then run `weir migrate {verb} {name}` again"
                 )));
@@ -107,7 +107,7 @@ impl<'h> Hold<'h> {
     /// When another command has claimed it since then, or the request fails again.
     async fn claim_again(&self, before: Option<&str>) -> Result<()> {
         let state = self.context.state(self.name).await?;
-        if state.holder.as_deref() == before || state.phase != self.switch.held() {
+        if state.holder.as_deref() == before || state.phase != self.switch.claimed_phase() {
             return self.claim(true, None, &self.holder).await;
         }
         checked(self.expect(), &state)
@@ -122,7 +122,7 @@ impl<'h> Hold<'h> {
 
     /// Returns the state that this holder's steps expect.
     pub(crate) fn expect(&self) -> Expect<'_> {
-        Expect::held(&self.phases, &self.holder)
+        Expect::claimed_by(&self.phases, &self.holder)
     }
 
     /// Makes a phase change as this holder.
@@ -136,7 +136,7 @@ impl<'h> Hold<'h> {
     /// Restores how functions followed the migration before the switch.
     ///
     /// # Errors
-    /// As [`Hold::make`].
+    /// As [`Claim::make`].
     pub(crate) async fn follow(&self) -> Result<()> {
         let followed = Some(self.followed.clone());
         self.context.control.set_active(self.name, self.expect(), followed).await
@@ -146,7 +146,7 @@ impl<'h> Hold<'h> {
     /// blocked them, its recorded time is kept.
     ///
     /// # Errors
-    /// As [`Hold::make`].
+    /// As [`Claim::make`].
     pub(crate) async fn block_writers(&self, gate_seconds: u32) -> Result<()> {
         let control = &self.context.control;
         let route = control.route(self.name).await?;
@@ -171,7 +171,7 @@ impl<'h> Hold<'h> {
     ///
     /// # Errors
     /// Why the rollback failed.
-    pub(crate) async fn release(&self) -> Result<Released> {
+    pub(crate) async fn release(&self) -> Result<RollbackResult> {
         let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
         loop {
             let failure = match self.put_back(&holder).await {
@@ -191,17 +191,17 @@ impl<'h> Hold<'h> {
 
     /// Tries once to roll back under this new name. An earlier attempt may have written the name
     /// already.
-    async fn put_back(&self, holder: &str) -> Result<Released> {
+    async fn put_back(&self, holder: &str) -> Result<RollbackResult> {
         let (context, switch, name) = (self.context, self.switch, self.name);
         let state = context.state(name).await?;
         if state.phase == switch.committed() {
-            return Ok(Released::Committed);
+            return Ok(RollbackResult::Committed);
         }
         if state.phase == switch.before() {
-            return Ok(Released::Back);
+            return Ok(RollbackResult::RolledBack);
         }
         let holder = holder.to_owned();
-        let hold = Self {
+        let claim = Self {
             context,
             name,
             switch,
@@ -209,17 +209,17 @@ impl<'h> Hold<'h> {
             phases: self.phases,
             followed: self.followed.clone(),
         };
-        if checked(hold.expect(), &state).is_err() {
+        if checked(claim.expect(), &state).is_err() {
             if let Err(theirs) = checked(self.expect(), &state) {
-                return Ok(Released::Theirs(theirs));
+                return Ok(RollbackResult::ClaimedByOther(theirs));
             }
-            self.claim(false, Some(&self.holder), &hold.holder).await?;
+            self.claim(false, Some(&self.holder), &claim.holder).await?;
         }
-        hold.follow().await?;
+        claim.follow().await?;
         let side = switch.from_side();
-        context.control.set_route(name, hold.expect(), (side, side)).await?;
-        hold.make(&Move::RollBack(switch)).await?;
-        Ok(Released::Back)
+        context.control.set_route(name, claim.expect(), (side, side)).await?;
+        claim.make(&Move::RollBack(switch)).await?;
+        Ok(RollbackResult::RolledBack)
     }
 }
 

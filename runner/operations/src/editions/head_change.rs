@@ -19,17 +19,17 @@ use rules::versions::version_text;
 
 use super::{Place, reading};
 use client::attribute::to_sdk_item;
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::sdk_error::error_text;
 
 /// The new head and a message, or the reason of a refusal.
-type Turned = Result<(EditionHead, String), String>;
+type HeadChange = Result<(EditionHead, String), String>;
 
 /// Publishes an edition.
-pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String> {
+pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange, String> {
     let head = reading::head(place).await?;
     let edition = reading::known_edition(place, number).await?;
-    turn(place, head, head.published(&edition)).await
+    change_head(place, head, head.published(&edition)).await
 }
 
 /// Makes the previous edition current, or the edition `to`. With `from`, it does so only if `from`
@@ -38,7 +38,7 @@ pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
     to: Option<u64>,
-) -> Result<Turned, String> {
+) -> Result<HeadChange, String> {
     let head = reading::head(place).await?;
     if let Some(from) = from.filter(|from| *from != head.current) {
         return Ok(not_from(head, from, to));
@@ -50,12 +50,12 @@ pub(super) async fn roll_back(
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
     let edition = reading::known_edition(place, number).await?;
-    turn(place, head, head.turned_to(&edition)).await
+    change_head(place, head, head.turned_to(&edition)).await
 }
 
 /// Returns the answer if `from` is not the current edition. It is a success if `from` was already
 /// left for the requested edition; else another process has changed the head.
-fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Turned {
+fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> HeadChange {
     let is_done = match to {
         Some(to) => to == head.current,
         None => head.before() == Err(PublishRefusal::IsRolledBack(head.current, from)),
@@ -69,11 +69,11 @@ fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Turned {
     }
 }
 
-async fn turn(
+async fn change_head(
     place: &Place,
     from: EditionHead,
     to: Result<EditionHead, PublishRefusal>,
-) -> Result<Turned, String> {
+) -> Result<HeadChange, String> {
     let to = match to {
         Ok(to) => to,
         // A repeated command succeeds, because the result is already there.
@@ -92,8 +92,8 @@ async fn turn(
     let mut attempts = Attempts::first();
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Ok(turned(from, to))) };
-        match why_undone(&error) {
-            Undone::Changed => return changed(place, from, to).await,
+        match why_not_applied(&error) {
+            NotApplied::Changed => return changed(place, from, to).await,
             why if attempts.after(why).await => {}
             _ => return Err(format!("cannot write the head: {}", error_text(&error))),
         }
@@ -111,7 +111,7 @@ fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
 
 /// Returns the answer if the head or the edition has changed. Either the write succeeded and its
 /// response was lost, or another process changed the head.
-async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<Turned, String> {
+async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<HeadChange, String> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {
         return Ok(Ok(turned(from, now)));
@@ -226,13 +226,13 @@ mod tests {
         let (one, two) = (prepare().await, prepare().await);
         let head = reading::head(&place).await.unwrap();
         prepare().await;
-        let (shown, said) = turn(&place, head, head.published(&one)).await.unwrap().unwrap();
+        let (shown, said) = change_head(&place, head, head.published(&one)).await.unwrap().unwrap();
         assert_eq!((shown.current, said.as_str()), (1, "edition 1 is current"));
         let now = reading::head(&place).await.unwrap();
         assert_eq!((now.current, now.previous, now.latest), (1, 0, 3));
         assert!(now.revision > shown.revision, "whoever takes a number sees that it was turned");
         // Another process has published since the head was read.
-        let refused = turn(&place, head, head.published(&two)).await.unwrap().unwrap_err();
+        let refused = change_head(&place, head, head.published(&two)).await.unwrap().unwrap_err();
         assert!(refused.contains("another process changed the head"), "{refused}");
         assert_eq!(prepare().await.number, 4);
     }
@@ -275,11 +275,11 @@ mod tests {
     }
 
     /// Publishes a first edition with these answers to its requests.
-    async fn published(answers: &[(u16, &str, bool)]) -> Result<Turned, String> {
+    async fn published(answers: &[(u16, &str, bool)]) -> Result<HeadChange, String> {
         let (listener, place): (TcpListener, Place) = listening().await;
         let from = EditionHead { latest: 1, revision: 1, ..EditionHead::default() };
         let to = EditionHead { current: 1, revision: 2, ..from };
-        tokio::join!(serve(listener, answers), turn(&place, from, Ok(to))).1
+        tokio::join!(serve(listener, answers), change_head(&place, from, Ok(to))).1
     }
 
     #[tokio::test]
