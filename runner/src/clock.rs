@@ -13,7 +13,7 @@ use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output};
-use client::running::Look;
+use client::running::RunningState;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// The maximum advance without `--yes`. A longer advance is probably a mistake in the unit. It would be
@@ -119,8 +119,10 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
 /// Returns, by function, the number of records that wait in the `weir up` of this folder. Returns none if
 /// this `weir up` does not use the store at `endpoint`.
 fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
-    match Look::here() {
-        Look::Running(running) if running.is_at(endpoint) => status::waiting(&running.directory),
+    match RunningState::here() {
+        RunningState::Running(running) if running.is_at(endpoint) => {
+            status::waiting(&running.directory)
+        }
         _ => Vec::new(),
     }
 }

@@ -27,7 +27,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::keys;
 use client::output::{self, Output, say, show};
-use client::running::Look;
+use client::running::RunningState;
 use operations::archive::{self, ArchiveArguments};
 use operations::counters::{self, CountersArguments};
 use operations::editions::{self, EditionsArguments};
@@ -149,7 +149,7 @@ pub async fn run() -> ExitCode {
     if let Err(error) = check_together(&line) {
         CommandLine::command().error(ErrorKind::ArgumentConflict, error).exit();
     }
-    let nature = interruption::nature_of(&verb_of(&matches));
+    let nature = interruption::signal_reaction(&verb_of(&matches));
     match interruption::or_end(nature, carry_out(line)).await {
         // Exits without waiting for threads that are blocked reading a file or standard input.
         Ok(Exit::Interrupted(signal)) => std::process::exit(i32::from(signal.exit_code())),
@@ -292,8 +292,8 @@ async fn run_up(
 /// Returns the context for a command about a running system. Its parameters are those of the `weir
 /// up` of this folder and template, unless the command line sets some.
 fn context_of_running(context: &Context, template: Option<&Path>, store: Option<&str>) -> Context {
-    let parameters = match (Look::here(), template) {
-        (Look::Running(running), Some(template)) if context.parameters.is_empty() => {
+    let parameters = match (RunningState::here(), template) {
+        (RunningState::Running(running), Some(template)) if context.parameters.is_empty() => {
             running.parameters_for(template, store)
         }
         _ => context.parameters.clone(),

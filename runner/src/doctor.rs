@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output};
-use client::running::{Look, Running};
+use client::running::{Running, RunningState};
 use local::function::binaries::Wanted;
 use local::function::scripts::Interpreters;
 use local::system::functions::{built, wanted};
@@ -237,10 +237,10 @@ fn space() -> Check {
 
 /// Checks the endpoints of the running system. If none is running, checks the ports that it would need.
 async fn running() -> Vec<Check> {
-    let running = match Look::here() {
-        Look::Running(running) => running,
-        Look::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
-        Look::Nothing => return ports(),
+    let running = match RunningState::here() {
+        RunningState::Running(running) => running,
+        RunningState::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
+        RunningState::NotStarted => return ports(),
     };
     // On AWS the store has no clock to check.
     if running.dynamodb.is_empty() {

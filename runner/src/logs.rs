@@ -16,7 +16,7 @@ use self::rotated::RotatedLog;
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output};
-use client::running::{Look, match_function};
+use client::running::{RunningState, match_function};
 
 /// The interval at which `--follow` checks the file.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -44,7 +44,10 @@ pub struct LogsArguments {
 pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(
         || {
-            let running = Look::here().said().map(|said| said.directory).unwrap_or_default();
+            let running = RunningState::here()
+                .last_published()
+                .map(|said| said.directory)
+                .unwrap_or_default();
             if running.as_os_str().is_empty() { PathBuf::from(".weir/up") } else { running }
         },
         Path::to_owned,
@@ -63,12 +66,12 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         );
     }
     let directory = data_folder(arguments.directory.as_deref());
-    let (folder, look) = (directory.join("logs"), Look::of_data(&directory));
+    let (folder, look) = (directory.join("logs"), RunningState::of_data(&directory));
     let store = match &look {
-        Look::Running(running) => running.dynamodb.clone(),
-        Look::Nothing | Look::Ended(_) => String::new(),
+        RunningState::Running(running) => running.dynamodb.clone(),
+        RunningState::NotStarted | RunningState::Ended(_) => String::new(),
     };
-    let not_run = look.said().map(|said| said.not_run).unwrap_or_default();
+    let not_run = look.last_published().map(|said| said.not_run).unwrap_or_default();
     let name = &log_of(&arguments.function, names(&folder), &not_run)?;
     if let Some(advanced) = endpoint::advanced(&store).await {
         output::say(&format!(

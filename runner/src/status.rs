@@ -25,7 +25,7 @@ use local::system::System;
 use mapping::{Phase, ShardStatus};
 use template::Absent;
 
-use self::settled::{Look, Settling};
+use self::settled::{SettledCheck, SettledSearch};
 
 /// The interval at which `weir up` writes the file.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -109,7 +109,7 @@ fn describe(system: &System) -> Value {
             "totals": {
                 "read": totals.read, "filtered": totals.filtered, "done": totals.done,
                 "invocations": totals.invocations, "failures": totals.failures,
-                "discarded": totals.given_up, "gaps": totals.gaps,
+                "discarded": totals.discarded, "gaps": totals.gaps,
             },
             "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
         })
@@ -229,7 +229,7 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
         let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
         // If the journal lacks some discarded records, the number of redriven ones is unknown and counts as
         // 0.
-        let has_all = given_up(mapping) == Some(own.given_up);
+        let has_all = given_up(mapping) == Some(own.discarded);
         let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
             totals.insert("redriven".to_owned(), json!(done));
@@ -239,9 +239,9 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
 
 /// Polls the status until it is certain that all earlier writes are processed, and everything that functions
 /// wrote because of them. Returns at once if a record waits or something failed.
-fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
+fn settled(directory: &Path, output: Output) -> Result<StatusView, String> {
     let began = Instant::now();
-    let mut settling = Settling::asked_at(machine_ms());
+    let mut settling = SettledSearch::asked_at(machine_ms());
     loop {
         let is_over = began.elapsed() > SETTLE_MAX;
         let status = match last(directory) {
@@ -253,7 +253,7 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
             status => status?,
         };
         let mut shown = show(&status, output);
-        if !shown.is_early && (!shown.is_well || settling.look(&status) == Look::Settled) {
+        if !shown.is_early && (!shown.is_well || settling.check(&status) == SettledCheck::Settled) {
             return Ok(shown);
         }
         if is_over {
@@ -289,7 +289,7 @@ pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
 }
 
 /// The rows and remarks of a status, and whether everything is well: no failure and no waiting record.
-struct Shown {
+struct StatusView {
     /// One row for each shard. It ends with the counts of the shard's mapping.
     rows: Vec<Vec<Value>>,
     /// The name and the counts of each mapping that has read something.
@@ -300,8 +300,8 @@ struct Shown {
     is_early: bool,
 }
 
-fn show(status: &Value, output: Output) -> Shown {
-    let mut shown = Shown::new();
+fn show(status: &Value, output: Output) -> StatusView {
+    let mut shown = StatusView::new();
     for mapping in list(status, "mappings") {
         shown.add(mapping, output);
     }
@@ -334,9 +334,9 @@ fn show(status: &Value, output: Output) -> Shown {
 const KEPT: &str = "`weir streams explain RECORD` shows where they are kept";
 
 /// The records that a mapping has not delivered since it started.
-struct Lost {
+struct UndeliveredRecords {
     /// The number of discarded records.
-    given_up: u64,
+    discarded: u64,
     /// The number of discarded records that were redriven and processed.
     redriven: u64,
     /// The number of times that records were trimmed before they were read.
@@ -350,7 +350,7 @@ fn row_without_shards(mapping: &str, state: &str) -> Vec<Value> {
     row
 }
 
-impl Shown {
+impl StatusView {
     fn new() -> Self {
         let (rows, counts, remarks) = Default::default();
         Self { rows, counts, remarks, is_well: true, is_early: false }
@@ -378,8 +378,8 @@ impl Shown {
             let total = mapping.pointer(&format!("/totals/{what}"));
             total.and_then(Value::as_u64).unwrap_or(0)
         };
-        let (given_up, gaps) = (total("discarded"), total("gaps"));
-        let redriven = total("redriven").min(given_up);
+        let (discarded, gaps) = (total("discarded"), total("gaps"));
+        let redriven = total("redriven").min(discarded);
         let counts = counts::of(mapping);
         // The counts are those of a mapping, so only its first row has them. Sums over all rows are then
         // correct.
@@ -410,13 +410,13 @@ impl Shown {
             row.extend(shard.into_iter().chain([of("checkpoint")]).chain(counts));
             self.rows.push(row);
         }
-        let lost = Lost { given_up, redriven, gaps };
+        let lost = UndeliveredRecords { discarded, redriven, gaps };
         self.remark(mapping, name.as_str().unwrap_or_default(), &lost);
     }
 
     /// Adds the remarks about a mapping as a whole.
-    fn remark(&mut self, mapping: &Value, name: &str, lost: &Lost) {
-        let Lost { given_up, redriven, gaps } = *lost;
+    fn remark(&mut self, mapping: &Value, name: &str, lost: &UndeliveredRecords) {
+        let UndeliveredRecords { discarded, redriven, gaps } = *lost;
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);
         let ended = mapping.get("ended") == Some(&json!(true));
         if let Some(why) = unavailable.filter(|_| !ended) {
@@ -436,9 +436,9 @@ impl Shown {
                 "{name}: it has ended: {why}; its checkpoint is kept, and `weir up` resumes there after a restart"
             ));
         }
-        if given_up > 0 {
-            let were = output::counted(given_up, "record was", "records were");
-            let rest = match given_up - redriven {
+        if discarded > 0 {
+            let were = output::counted(discarded, "record was", "records were");
+            let rest = match discarded - redriven {
                 0 => "all of them were redriven and processed".to_owned(),
                 _ if redriven == 0 => KEPT.to_owned(),
                 left => format!("{redriven} redriven and processed, {left} not; {KEPT}"),
@@ -454,7 +454,7 @@ impl Shown {
         self.is_well &= !ended
             && unavailable.is_none()
             && mapping.get("described") != Some(&json!(false))
-            && given_up == redriven
+            && discarded == redriven
             && gaps == 0;
     }
 }

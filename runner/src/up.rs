@@ -13,7 +13,7 @@ use server::traffic::Throughput;
 use crate::status;
 use client::interruption;
 use client::output;
-use client::running::{Look, RUNNING_FILE, Running};
+use client::running::{RUNNING_FILE, Running, RunningState};
 use local::system::{Options, System};
 use operations::archive::maintenance;
 use template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
@@ -208,7 +208,7 @@ pub async fn run(
         template_folder: template.folder.to_owned(),
         aws: arguments.store == StoreChoice::Aws,
         invoke_url: arguments.invoke_url.clone(),
-        allowed: arguments.allowed()?,
+        allow_list: arguments.allowed()?,
     };
     refuse_beside_another()?;
     for line in unused_options(arguments, &stack) {
@@ -248,7 +248,7 @@ pub async fn run(
     };
     // The file may have been removed, or may belong to another run.
     let own = std::process::id();
-    if Look::here().said().is_some_and(|said| said.process == own) {
+    if RunningState::here().last_published().is_some_and(|said| said.process == own) {
         let _ = std::fs::remove_file(RUNNING_FILE);
     }
     ended
@@ -310,13 +310,13 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
 
 /// Refuses a second `weir up` in a folder, because other commands expect one.
 fn refuse_beside_another() -> Result<(), String> {
-    match Look::here() {
-        Look::Running(other) => Err(format!(
+    match RunningState::here() {
+        RunningState::Running(other) => Err(format!(
             "`weir up` (process {}) already runs in this folder, on {}; stop it, or start this one from another folder with --template FILE",
             other.process,
             other.directory.display()
         )),
-        Look::Ended(_) | Look::Nothing => Ok(()),
+        RunningState::Ended(_) | RunningState::NotStarted => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use model::{Item, json};
 
 use super::Progress;
 use super::archive_check;
-use super::generator::{Fate, Generator, film};
+use super::generator::{FilmEnd, Generator, film};
 use client::attribute::to_sdk_item;
 use client::sdk_error::error_text;
 use local::system::System;
@@ -59,7 +59,7 @@ pub(crate) async fn run(
         progress.step("films", written, films);
     }
     drop(puts);
-    let by_hand: Vec<_> = all.iter().filter(|(_, fate)| *fate == Fate::DeletedByHand).collect();
+    let by_hand: Vec<_> = all.iter().filter(|(_, fate)| *fate == FilmEnd::DeletedByHand).collect();
     stream::iter(by_hand.iter().map(|(item, _)| delete(client, &table, item)))
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<_>>()
@@ -71,7 +71,7 @@ pub(crate) async fn run(
 
     let expected: BTreeMap<String, u32> = all
         .iter()
-        .filter(|(_, fate)| *fate == Fate::Expires)
+        .filter(|(_, fate)| *fate == FilmEnd::Expires)
         .map(|(item, _)| (json::item_to_string(item), 1))
         .collect();
     let folder = system

@@ -112,7 +112,7 @@ pub async fn run(
         template_folder: template_folder.to_owned(),
         aws: false,
         invoke_url: None,
-        allowed: AllowList::default(),
+        allow_list: AllowList::default(),
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];

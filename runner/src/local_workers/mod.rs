@@ -39,13 +39,13 @@ const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"ent
 pub(crate) struct Host {
     function: Arc<Function>,
     objects: Endpoint,
-    mappings: Vec<Following>,
+    mappings: Vec<FollowingMapping>,
     control_table: String,
     clock: Arc<StoreClock>,
 }
 
 /// A running mapping of a table.
-struct Following {
+struct FollowingMapping {
     table: String,
     shutdown: watch::Sender<bool>,
     status: watch::Receiver<Status>,
@@ -167,12 +167,12 @@ impl Host {
             let _ = end.set(why);
         });
         let table = table.to_owned();
-        self.mappings.push(Following { table, shutdown, status, accept, ended, task });
+        self.mappings.push(FollowingMapping { table, shutdown, status, accept, ended, task });
     }
 
     /// Kills a working process of a function, as `kill -9` does. Returns false if none was working.
     pub(crate) fn kill_working_instance(&self) -> bool {
-        let is_invoking = |mapping: &Following| {
+        let is_invoking = |mapping: &FollowingMapping| {
             mapping.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
         };
         self.mappings.iter().any(is_invoking) && self.function.kill_instance().is_some()
@@ -193,7 +193,7 @@ impl StartWorkers for OnLocalRuntime {
 impl LocalWorkers for Host {
     fn problem(&self) -> Option<Problem> {
         self.mappings.iter().find_map(|mapping| {
-            let Following { table, ended, task, status, .. } = mapping;
+            let FollowingMapping { table, ended, task, status, .. } = mapping;
             if let Some(why) = ended.get() {
                 return Some(Problem::NotFollowed(format!(
                     "`{table}`: its stream is no longer read: {why}"

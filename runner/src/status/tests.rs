@@ -85,8 +85,8 @@ fn redrives_are_counted_only_if_records_were_discarded() {
     let mut none = status("caught up", &json!({"discarded": 0}), &json!([]));
     note_redrives(&mut none, || unreachable!("nothing was discarded"));
     let mut some = status("caught up", &json!({"discarded": 2}), &json!([]));
-    for (given_up, is_well) in [(2, true), (1, false), (3, false)] {
-        let own = Redriven { given_up, done: 2 };
+    for (discarded, is_well) in [(2, true), (1, false), (3, false)] {
+        let own = Redriven { discarded, done: 2 };
         note_redrives(&mut some, || [("M".to_owned(), own)].into());
         let expected = if is_well { json!(2) } else { json!(0) };
         assert_eq!(some.pointer("/mappings/0/totals/redriven"), Some(&expected));

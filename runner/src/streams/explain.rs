@@ -16,7 +16,7 @@ use crate::status::{self, hindrance};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output};
-use client::running::{Look, Running};
+use client::running::{Running, RunningState};
 use client::shards;
 use local::journal::{Attempt, History, Reader, history_of, newest_record};
 use mapping::{Record, SequenceNumber};
@@ -79,21 +79,21 @@ enum NotFound {
     /// The record is in none of the streams.
     Gone,
     /// Not every stream could be read, for this reason.
-    NotAsked(String),
+    NotRead(String),
 }
 
 impl NotFound {
     fn text(&self) -> String {
         match self {
             Self::Gone => "the record is no longer in a stream".to_owned(),
-            Self::NotAsked(why) => why.clone(),
+            Self::NotRead(why) => why.clone(),
         }
     }
 }
 
 pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<Exit, String> {
     let directory = data_folder(arguments.directory.as_deref());
-    let running = Look::of_data(&directory).running();
+    let running = RunningState::of_data(&directory).running();
     let endpoint = arguments.store(running.as_ref())?;
     let endpoint = endpoint.as_deref();
     let journal = directory.join("journal");
@@ -112,20 +112,20 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match endpoint {
         Some(endpoint) => find_either(endpoint, &sequence, table, &history).await,
-        None => Err(NotFound::NotAsked(not_asked(running.is_some()).to_owned())),
+        None => Err(NotFound::NotRead(not_asked(running.is_some()).to_owned())),
     };
     if let Err(reason) = &found
         && history.record.is_none()
     {
         let why = match reason {
             NotFound::Gone => String::new(),
-            NotFound::NotAsked(why) => format!(" ({why})"),
+            NotFound::NotRead(why) => format!(" ({why})"),
         };
         let since = history.since_ms.map(time).unwrap_or_default();
         return Err(format!(
             "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
              a stream keeps its records for 24 hours, the journal keeps the last deliveries{}",
-            lost(&history)
+            gap_text(&history)
         ));
     }
     let place = Surroundings {
@@ -158,7 +158,7 @@ fn not_asked(is_running: bool) -> &'static str {
 }
 
 /// Returns a text about the gaps, because a record that is not found may be in one.
-fn lost(history: &History) -> String {
+fn gap_text(history: &History) -> String {
     let gaps = history.gaps.iter().map(|gap| {
         format!(
             "\n  {}: shard {} was trimmed before it was read, seen at {}",
@@ -350,7 +350,7 @@ async fn find(
 ) -> Result<Found, NotFound> {
     SequenceNumber::parse(sequence).map_err(|_| NotFound::Gone)?;
     let client = endpoint::streams_client(endpoint);
-    let mut arns = shards::arns(&client, table).await.map_err(NotFound::NotAsked)?;
+    let mut arns = shards::arns(&client, table).await.map_err(NotFound::NotRead)?;
     let touched = |arn: &String| {
         history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
     };
@@ -363,7 +363,7 @@ async fn find(
                     return Ok(Found { table: stream.table, shard, record });
                 }
             }
-            Err(error) => reason = NotFound::NotAsked(error),
+            Err(error) => reason = NotFound::NotRead(error),
         }
     }
     Err(reason)

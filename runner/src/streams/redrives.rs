@@ -104,7 +104,7 @@ pub(super) fn read(directory: &Path) -> Vec<Redrive> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Redriven {
     /// The number of records that were discarded in the last run, as far as the journal goes back.
-    pub(crate) given_up: u64,
+    pub(crate) discarded: u64,
     /// The number of these records that were redriven and processed.
     pub(crate) done: u64,
 }
@@ -131,7 +131,7 @@ pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
                 let done =
                     done_of(&redrives, Batch { function, stream, shard, at_ms, first, last });
                 let own: &mut Redriven = mappings.entry(mapping).or_default();
-                own.given_up += count as u64;
+                own.discarded += count as u64;
                 own.done += done.min(count) as u64;
             }
             _ => {}
@@ -242,7 +242,7 @@ mod tests {
         ] {
             note(folder.path(), &redrive).unwrap();
         }
-        let expected = Redriven { given_up: 4, done: 1 };
+        let expected = Redriven { discarded: 4, done: 1 };
         assert_eq!(since_the_start(folder.path()), [("votes".to_owned(), expected)].into());
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
     let mut shards: Vec<_> = stream.shards.iter().collect();
     // Later records of an item are in the same shard or in a later one, so later shards are searched first.
     shards.sort_by_key(|shard| std::cmp::Reverse(begins(shard)));
-    let mut search = Search { key, seen: 0, told: Instant::now() };
+    let mut search = Search { key, seen: 0, last_report: Instant::now() };
     for shard in shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
         if let Some(sequence) = search.shard(&stream, shard).await? {
             return Ok(sequence);
@@ -69,7 +69,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
 struct Search<'k> {
     key: &'k Item,
     seen: u64,
-    told: Instant,
+    last_report: Instant,
 }
 
 impl Search<'_> {
@@ -84,8 +84,8 @@ impl Search<'_> {
             self.seen += records.len() as u64;
             let of_item = records.iter().rev().find(|record| is_of(record, self.key));
             found = of_item.map(|record| record.sequence.as_str().to_owned()).or(found);
-            if self.told.elapsed() > PROGRESS {
-                self.told = Instant::now();
+            if self.last_report.elapsed() > PROGRESS {
+                self.last_report = Instant::now();
                 let seen = output::counted(self.seen, "record was", "records were");
                 output::say(&format!("{seen} searched, now {shard}"));
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::redrives::Redrive;
-use super::verdict::Waiting;
+use super::verdict::UndeliveredRecord;
 use super::*;
 use local::journal::{Entry, Journal, Messages, RecordName};
 
@@ -231,9 +231,13 @@ fn a_redriven_record_is_reported_as_that() {
     }
 }
 
-fn waiting<'a>(mapping: &'a str, sequence: &'a str, shard: Option<&'a str>) -> Waiting<'a> {
+fn waiting<'a>(
+    mapping: &'a str,
+    sequence: &'a str,
+    shard: Option<&'a str>,
+) -> UndeliveredRecord<'a> {
     let (missed, starts_at, is_running, hindered) = (0, None, true, None);
-    Waiting { mapping, sequence, shard, missed, starts_at, is_running, hindered }
+    UndeliveredRecord { mapping, sequence, shard, missed, starts_at, is_running, hindered }
 }
 
 /// Goal: a record's state follows its own shard.
@@ -261,7 +265,7 @@ fn the_state_of_a_waiting_record_follows_its_own_shard() {
         ("over", Some("a"), 0, "the mapping has ended: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
     ] {
-        let waiting = Waiting { missed, ..waiting(mapping, "41", of) };
+        let waiting = UndeliveredRecord { missed, ..waiting(mapping, "41", of) };
         let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{mapping} {of:?}: {said}");
     }
@@ -283,7 +287,7 @@ fn the_state_of_a_waiting_record_follows_its_own_shard() {
         ("c", "51", latest, "it has not been read yet"),
     ] {
         let of = Some(of);
-        let waiting = Waiting { starts_at, ..waiting("votes", sequence, of) };
+        let waiting = UndeliveredRecord { starts_at, ..waiting("votes", sequence, of) };
         let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{of:?} {sequence}: {said}");
     }
@@ -402,7 +406,8 @@ fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
         (None, true, full, "`weir up` runs, and its state is not known here"),
         (None, false, None, "`weir up` does not run"),
     ] {
-        let waiting = Waiting { is_running, hindered, ..waiting("votes", "41", Some("s")) };
+        let waiting =
+            UndeliveredRecord { is_running, hindered, ..waiting("votes", "41", Some("s")) };
         let said = waiting.text(status);
         assert!(said.contains(expected), "{said}");
     }

@@ -10,7 +10,7 @@ use super::super::redrives::Redrive;
 use super::{Found, time};
 use crate::status;
 use client::output::counted;
-use local::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
+use local::journal::{Attempt, End, FilterRejection, History, MappingFacts, MappingHistory};
 use mapping::{FilterCriteria, SequenceNumber};
 
 /// The verdict of one mapping about the record.
@@ -85,7 +85,7 @@ pub(super) fn verdicts(
     sequence: &str,
 ) -> Vec<Verdict> {
     let touched = |mapping: &MappingHistory| {
-        mapping.passed_over.is_some() || mapping.attempts.iter().any(|it| it.place.is_some())
+        mapping.filter_rejection.is_some() || mapping.attempts.iter().any(|it| it.place.is_some())
     };
     let own_table = place.found.map(|found| found.table.clone()).or_else(|| {
         history.mappings.values().find(|it| touched(it)).map(|it| it.facts.table.clone())
@@ -147,17 +147,17 @@ fn verdict(
     // A range of records in the journal belongs to one shard. The stream says to which shard the record
     // belongs.
     let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
-    let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
-        PassedOver::Why(_) => true,
-        PassedOver::Among { shard, .. } => is_here(shard),
+    let passed_over = mapping.filter_rejection.as_ref().filter(|passed_over| match passed_over {
+        FilterRejection::Reasons(_) => true,
+        FilterRejection::InRange { shard, .. } => is_here(shard),
     });
-    let given_up = mapping.given_up.as_ref().filter(|given_up| is_here(&given_up.shard));
+    let given_up = mapping.discarded.as_ref().filter(|given_up| is_here(&given_up.shard));
     let why = why_not_passed(passed_over, live.as_ref());
     let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
     let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
     let key = given_up.and_then(|given_up| given_up.key.as_deref());
-    let kept = key.map(|key| Kept::new(&mapping.facts, key, directory));
-    let waiting = Waiting {
+    let kept = key.map(|key| DiscardLocation::new(&mapping.facts, key, directory));
+    let waiting = UndeliveredRecord {
         mapping: name,
         sequence,
         shard: found.map(|found| found.shard.as_str()).or(place.shard),
@@ -206,13 +206,13 @@ fn verdict(
 /// Returns why the filter rejects the record. The reason is in the journal, or the record is filtered again
 /// now.
 fn why_not_passed(
-    passed_over: Option<&PassedOver>,
+    passed_over: Option<&FilterRejection>,
     live: Option<&(bool, Vec<String>)>,
 ) -> Vec<String> {
     match (passed_over, live) {
-        (Some(PassedOver::Why(why)), _) => why.clone(),
+        (Some(FilterRejection::Reasons(why)), _) => why.clone(),
         (_, Some((_, why))) => why.clone(),
-        (Some(PassedOver::Among { count, .. }), None) => vec![format!(
+        (Some(FilterRejection::InRange { count, .. }), None) => vec![format!(
             "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
         )],
         (None, None) => Vec::new(),
@@ -268,14 +268,14 @@ fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Optio
 }
 
 /// The place where discarded records are stored.
-struct Kept {
+struct DiscardLocation {
     /// The description for users.
     place: String,
     /// The argument of `weir streams redrive`, if known.
     object: Option<String>,
 }
 
-impl Kept {
+impl DiscardLocation {
     fn new(facts: &MappingFacts, key: &str, directory: &Path) -> Self {
         let MappingFacts { bucket, messages, .. } = facts;
         if let Some(bucket) = bucket {
@@ -295,7 +295,7 @@ impl Kept {
 }
 
 /// A record that passes the filter but was not delivered.
-pub(super) struct Waiting<'a> {
+pub(super) struct UndeliveredRecord<'a> {
     pub(super) mapping: &'a str,
     pub(super) sequence: &'a str,
     /// Its shard, if it is known.
@@ -310,7 +310,7 @@ pub(super) struct Waiting<'a> {
     pub(super) hindered: Option<&'a str>,
 }
 
-impl Waiting<'_> {
+impl UndeliveredRecord<'_> {
     /// Returns why the record was not delivered, according to the mapping's status. Only sequence numbers of
     /// the same shard are compared.
     pub(super) fn text(&self, status: Option<&Value>) -> String {
