@@ -56,7 +56,7 @@ pub(super) enum Source {
     },
 }
 
-/// Identifies the tables that may have their archive in a bucket.
+/// The endpoints that identify the tables whose functions archive into a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Home {
     /// The S3 endpoint.
@@ -144,7 +144,7 @@ impl Content {
     /// Returns the rows, with all columns or with those of `columns` that exist.
     ///
     /// # Errors
-    /// When it is not Parquet.
+    /// When the content is not Parquet.
     pub(super) fn rows(
         &self,
         columns: Option<&[&str]>,
@@ -159,7 +159,7 @@ impl Content {
     /// docs/formats/archive.md).
     ///
     /// # Errors
-    /// When it is not Parquet, or the list is malformed.
+    /// When the content is not Parquet, or the list is malformed.
     pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
         let footer = match self {
             Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,

@@ -1,4 +1,4 @@
-//! Error texts for a missing table of ballots, with advice how to create it.
+//! Error texts for a missing table of ballots, with advice on how to create it.
 
 use std::error::Error;
 

@@ -113,8 +113,9 @@ impl Sums {
         }
     }
 
-    /// Adds an item that is not a ballot. If it names a counter, it may be a vote for it, and the
-    /// counter is not compared. If it names none, only its key shows whether it may be a vote.
+    /// Adds an item that is not a ballot. If the item names a counter, it may be a vote for this
+    /// counter, which is then not compared. If the item names none, only its key shows whether it
+    /// may be a vote.
     fn add_foreign(&mut self, table: &str, key: &str, item: &Item, prefix: Option<&str>) {
         let what = format!("item `{key}` of table `{table}`: {NO_BALLOT}");
         match item.get("counter").and_then(AttributeValue::as_str) {
@@ -222,7 +223,7 @@ impl Ballots<'_> {
             }
             if !attempts.next().await {
                 return Err(format!(
-                    "ballot `{key}`: concurrent writes to it or its slot; run the command again"
+                    "ballot `{key}`: nothing was counted, because of concurrent writes to the ballot or its slot; run the command again"
                 ));
             }
         }
@@ -251,8 +252,8 @@ impl Ballots<'_> {
         let additions = additions(before, after, self.place.rule.slot_count);
         let additions = additions.map_err(|error| error.to_string())?;
         let slots: Vec<String> = additions.keys().cloned().collect();
-        // Earlier versions accepted votes that no slot can hold. Such a slot is unreadable until
-        // these votes are withdrawn.
+        // A stored ballot may have points that do not fit into a slot. Its slot is unreadable until
+        // that vote is withdrawn.
         let is_counted = before.is_none_or(|before| is_summable(&before.points));
         for (slot, points) in additions {
             let room = if is_counted { room_for_change(points) } else { room_for(points) };
@@ -270,7 +271,7 @@ impl Ballots<'_> {
         Err(format!("ballot `{key}`: {}", error_text(&error)))
     }
 
-    /// Adds points to a slot if the slot's current value is within `room`.
+    /// Returns the update that adds points to a slot if the slot's current value is within `room`.
     fn addition(
         &self,
         slot: String,
@@ -382,7 +383,7 @@ impl Ballots<'_> {
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
             interruption::reached(format!(
-                "{drifted} counters that differ found, up to `{counter}`"
+                "found {drifted} counters that differ, up to `{counter}`"
             ));
             let Seen { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
@@ -460,7 +461,7 @@ impl Ballots<'_> {
         let mut parts = checks.collect::<Result<Vec<_>, _>>()?;
         if parts.len() >= TRANSACTION_OPERATIONS_MAX {
             say(&format!(
-                "counter `{counter}` is not repaired: it has {} slots, and a transaction can check {TRANSACTION_OPERATIONS_MAX}; fold it into fewer first (`weir counters fold`)",
+                "counter `{counter}` is not repaired: it has {} slots, and a transaction can check only {TRANSACTION_OPERATIONS_MAX}; fold it into fewer slots first (`weir counters fold`)",
                 seen.every_slot.len()
             ));
             return Ok(false);

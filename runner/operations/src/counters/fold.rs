@@ -37,7 +37,7 @@ use client::table_description::ttl_attribute;
 
 /// Number of slots that are moved concurrently.
 const MOVES_AT_ONCE: usize = 16;
-/// Maximum number of slots in the report that were not moved.
+/// Maximum number of unmoved slots that the report names.
 const LEFT_NAMED_MAX: usize = 10;
 
 /// The result of a fold.
@@ -68,7 +68,7 @@ struct Slot {
     expiry: Option<Number>,
 }
 
-/// The state of a slot into which another one is moved.
+/// The state of a slot that receives the value of another slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Missing,
@@ -212,7 +212,7 @@ impl Slots<'_> {
         };
         match item.keys().find(|name| !is_moved(name)) {
             Some(name) if name.starts_with(MARK_PREFIX) => Err(
-                "it records which lines of a file it counts (`weir load --count-into`), and another load of the file would count them again; if there will be none, add --forget-loads".to_owned()
+                "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads".to_owned()
             ),
             Some(name) => Err(format!(
                 "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
@@ -249,7 +249,7 @@ impl Slots<'_> {
         let Some(room) = room_for(slot.value) else { return Ok(without_room(key, target)) };
         let Ok(expiry) = expiry_together(slot.expiry, into) else {
             return Ok(Move::Refused(format!(
-                "slot `{key}` cannot be moved: only one of it and slot `{target}` expires; give both a time in `{}`, or neither",
+                "slot `{key}` cannot be moved: only one of this slot and slot `{target}` expires; set `{}` in both slots, or in neither",
                 self.ttl.as_deref().unwrap_or_default()
             )));
         };
@@ -386,9 +386,9 @@ fn refusal(
     let is = |reason: &CancellationReason, code: &str| reason.code() == Some(code);
     for (reason, slot) in [(addition, target), (deletion, key)] {
         if is(reason, "ValidationError") {
-            let why = reason.message().unwrap_or("DynamoDB gives no reason");
+            let why = reason.message().unwrap_or("DynamoDB gave no reason");
             return Some(Move::Refused(format!(
-                "slot `{key}` cannot be moved, because slot `{slot}` is refused: {why}"
+                "slot `{key}` cannot be moved, because DynamoDB refused slot `{slot}`: {why}"
             )));
         }
     }
@@ -491,8 +491,8 @@ mod tests {
         let mut named = report.left_named;
         named.sort();
         for (reason, expected) in named.iter().zip([
-            "slot `C#2` cannot be moved: only one of it and slot `C#0` expires",
-            "slot `D#2` cannot be moved: only one of it and slot `D#0` expires",
+            "slot `C#2` cannot be moved: only one of this slot and slot `C#0` expires",
+            "slot `D#2` cannot be moved: only one of this slot and slot `D#0` expires",
             "slot `F#2` cannot be moved yet: slot `F#0` has expired",
             "slot `G#2`: a move would lose its attribute `note`",
             "slot `H#2`: a move would lose its attribute `until`",

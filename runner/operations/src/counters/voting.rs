@@ -64,7 +64,7 @@ pub(super) enum Cast {
     Perhaps(String),
 }
 
-/// An attempt that may not have counted: the state of the addition, and a description.
+/// A failed attempt: whether the addition may have been applied, and a description.
 type Failed = (Addition, String);
 
 impl<'p> Voting<'p> {
@@ -76,8 +76,8 @@ impl<'p> Voting<'p> {
         }
     }
 
-    /// Adds points to a slot. It retries only attempts that certainly did not count, because
-    /// another retry could count the vote twice.
+    /// Adds points to a slot. It retries only attempts that certainly did not count, because a
+    /// retry of any other attempt could count the vote twice.
     ///
     /// # Errors
     /// When the vote is refused, or the store cannot be reached; it is not counted then.
@@ -114,8 +114,8 @@ impl<'p> Voting<'p> {
     }
 }
 
-/// Returns the address of an endpoint that is called with plain HTTP; `None` for one that needs the
-/// SDK.
+/// Returns the address of an endpoint that is called with plain HTTP; `None` for an endpoint that
+/// needs the SDK.
 fn plain_uri(endpoint: &str) -> Option<Uri> {
     let uri: Uri = endpoint.parse().ok()?;
     let is_plain = uri.scheme_str() == Some("http")
@@ -193,14 +193,14 @@ impl Plain {
             }
         };
         tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            let reason = format!("no response within {} s", ANSWER_TIMEOUT.as_secs());
             Err((Addition::Perhaps, reason))
         })
     }
 }
 
 fn broken(error: &dyn Error) -> Failed {
-    (Addition::Perhaps, format!("the connection broke: {}", in_words(error)))
+    (Addition::Perhaps, format!("the connection failed: {}", in_words(error)))
 }
 
 /// Returns the innermost cause, because hyper's outer errors name only its own layers.

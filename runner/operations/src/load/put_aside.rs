@@ -73,7 +73,7 @@ impl PutAside {
     pub(super) fn finish(self) -> std::result::Result<(u64, Option<PathBuf>), String> {
         match self.failure {
             Some(error) => Err(format!(
-                "{} could not be loaded, nor put aside in `{}`: {error}",
+                "{} could not be loaded, and could not be put aside in `{}`: {error}",
                 counted(self.count, "line", "lines"),
                 self.path.display()
             )),

@@ -65,7 +65,7 @@ impl Failure {
                 format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
             }
             Broken::TakenOver => {
-                format!("another command took over this step of `{name}` and will finish it")
+                format!("another command has claimed this step of `{name}` and will finish it")
             }
             Broken::LaterRun => {
                 format!("a later comparison of `{name}` has started; its result counts")

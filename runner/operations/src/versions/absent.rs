@@ -33,7 +33,9 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
         true => String::new(),
         false => format!(" --history {history}"),
     };
-    format!("{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins one")
+    format!(
+        "{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins its history"
+    )
 }
 
 /// Returns the message for a missing table of histories. It lists the tables that have versions;
@@ -122,11 +124,11 @@ mod tests {
         let cases = [
             (
                 ("films", "films-history", key),
-                none("films-history", "; if the item exists, `weir versions backfill --table films` begins one"),
+                none("films-history", "; if the item exists, `weir versions backfill --table films` begins its history"),
             ),
             (
                 ("films", "other", key),
-                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins one"),
+                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins its history"),
             ),
             // A history may outlive its table. Without the table, no item can begin one.
             (("gone", "other", key), none("other", "")),

@@ -22,7 +22,8 @@ const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 pub(super) enum Attempt {
     /// The put succeeded.
     Put,
-    /// The table has another item; `None` if it has none, or the store did not return it.
+    /// The condition failed: the table has this item; `None` if it has none, or the store did not
+    /// return it.
     Stands(Option<Item>),
     /// DynamoDB rejects the item; the reason.
     Refused(String),
@@ -51,7 +52,7 @@ pub(super) enum Kept {
     Written,
 }
 
-/// Whether a row replaces the item in the table.
+/// The decision whether a row replaces the item in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The row replaces it.

@@ -1,4 +1,5 @@
-//! Checks that distinct archived items stay distinct under another key, if their table is gone.
+//! Checks that distinct archived items stay distinct under another key, if their table no longer
+//! exists.
 //!
 //! The first columns of a part are those of the key attributes, ordered by name. A part does not
 //! show whether the key has one or two attributes: the second column may also be a declared column.
@@ -116,8 +117,8 @@ async fn joined_in(
     Ok(None)
 }
 
-/// Returns true if items of a part have the other key, and nothing shows that their own key has no
-/// further attribute.
+/// Returns true if items of a part have the other key, and their own key may have a further
+/// attribute.
 async fn are_joined(
     source: &Source,
     part: &Part,

@@ -62,7 +62,7 @@ pub(crate) struct Watcher {
 /// The result of a pass over the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    /// The facts as JSON. It is null if the migration follows no stream now, or the pass failed.
+    /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
     /// The time limit in seconds, if the streams were not read to their end within it.
     pub(crate) unread_seconds: Option<u64>,

@@ -168,7 +168,7 @@ impl Cost {
 struct Table<'b> {
     basis: Basis<'b>,
     table: &'b str,
-    /// The number of the table's items for which one sample stands.
+    /// The number of the table's items that one sample represents.
     times: f64,
     before: Extent,
     /// The table's items afterwards, if it is changed in place.

@@ -47,8 +47,8 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true if a typing error is more likely than a rare attribute: an existing name is
-/// similar, or a split never cuts at this place.
+/// Returns true if the name is more likely misspelled than the name of a rare attribute: an
+/// existing name is similar, or a split never cuts at this place.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

@@ -1,12 +1,12 @@
 //! Tolerates failed reads for a while. A watching command would otherwise stop its workers, and a
-//! waiting command would give up.
+//! waiting command would fail.
 
 use std::time::{Duration, Instant};
 
 use crate::migrate::failure::{Failure, Result};
 use client::output::say;
 
-/// How long reads may fail continuously before a watching command gives up.
+/// How long reads may fail continuously before a watching command fails.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
 /// The tolerance for failed reads.
@@ -15,12 +15,12 @@ pub(crate) struct Patience {
     /// The time since which every read has failed.
     since: Option<Instant>,
     said: Option<Failure>,
-    /// Whether the thing to read is known to exist.
+    /// Whether the value to read is known to exist.
     is_known: bool,
 }
 
 impl Patience {
-    /// Returns the tolerance for something that exists. Reads may fail for the time `most`.
+    /// Returns the tolerance for reads of a value that exists. Reads may fail for the time `most`.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, since: None, said: None, is_known: true }
     }

@@ -32,7 +32,8 @@ pub(crate) async fn throttled(
         return Ok(Some(reason));
     }
     let rate = Some(state.rate).filter(|rate| *rate > 0 && workers::keep_rate(state));
-    Ok(rate.map(|rate| format!("{} per second, by the operator", counted(rate, "item", "items"))))
+    Ok(rate
+        .map(|rate| format!("{} per second, set by the operator", counted(rate, "item", "items"))))
 }
 
 /// Returns why DynamoDB throttles requests on tables of a migration, from its workers' notes.

@@ -114,7 +114,7 @@ fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
         let of_run = || tasks.iter().filter(|task| task.run == *run);
         let is_ended =
             of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
-        // If a task was ended without its work, the work is done again in a new run.
+        // If a task was ended before its work was done, the work is done again in a new run.
         *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
     };
     runs.into_iter().rev().find(is_resumable)

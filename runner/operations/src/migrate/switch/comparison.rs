@@ -66,7 +66,7 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
 /// is known. If differences are accepted, the result need not be known.
 ///
 /// # Errors
-/// Names the comparison, or says that the control table cannot be read.
+/// The message names the comparison, or says that the control table cannot be read.
 pub(crate) async fn check(
     context: &Context,
     name: &str,
@@ -77,7 +77,7 @@ pub(crate) async fn check(
     let open = open(&context.tasks(name).await?, phase, state.run);
     if open > 0 {
         return Err(refused!(
-            "a comparison of `{name}` has {} left, and its repairs must not meet writes after the switch: wait for it, or notify workers again with `weir migrate resume {name}`",
+            "a comparison of `{name}` has {} left, and its repairs must not overwrite writes after the switch: wait for the comparison, or notify workers again with `weir migrate resume {name}`",
             counted(open, "segment", "segments")
         ));
     }

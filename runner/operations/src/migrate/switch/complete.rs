@@ -50,8 +50,8 @@ pub(crate) async fn complete(
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
             if !arguments.dry_run {
-                // A command of an older version may have died before it stopped the functions that
-                // follow the migration.
+                // A command of an older version may have been killed before it stopped the
+                // functions that follow the migration.
                 let expect = Expect::phases(&[Phase::Completed]);
                 context.control.set_active(name, expect, None).await?;
             }

@@ -1,6 +1,7 @@
 //! Claims a migration for a switch. The claim sets a phase, which shows that a command is
 //! switching, and a unique holder name. Every step checks the holder name (a fencing token). A
-//! command that takes over sets another name, so later steps of the earlier command are refused.
+//! command that resumes the switch sets a different name, so later steps of the earlier command are
+//! refused.
 //!
 //! A rollback first claims the migration under a new name, so that requests in flight with the old
 //! name are refused.
@@ -30,7 +31,8 @@ pub(crate) struct Hold<'h> {
     name: &'h str,
     switch: Switch,
     holder: String,
-    /// The phase of the migration while it is claimed.
+    /// The phase that the claim sets. Every later step requires it. An array because
+    /// [`Expect::held`] borrows a slice.
     phases: [rules::migration::Phase; 1],
     /// The direction and fence with which functions followed the migration before the switch.
     followed: Followed,
@@ -128,7 +130,7 @@ impl<'h> Hold<'h> {
     /// Makes a phase change as this holder.
     ///
     /// # Errors
-    /// When another command has taken over, or the control table cannot be written.
+    /// When another command has claimed the migration, or the control table cannot be written.
     pub(crate) async fn make(&self, it: &Move) -> Result<State> {
         self.context.make(self.name, Guard::held(&self.holder), it).await
     }
@@ -170,7 +172,7 @@ impl<'h> Hold<'h> {
     /// succeeds.
     ///
     /// # Errors
-    /// Why the rollback failed.
+    /// The message says why the rollback failed.
     pub(crate) async fn release(&self) -> Result<Released> {
         let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
         loop {

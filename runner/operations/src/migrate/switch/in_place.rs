@@ -45,14 +45,14 @@ pub(crate) async fn revert(
 ) -> Result<Exit> {
     record_time::check(context).await?;
     let limit = arguments.limit();
-    // The last command carries the way back out. Later steps of an earlier command have no effect.
+    // The last command carries out the way back. Later steps of an earlier command have no effect.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
     let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
     let expect = hold.expect();
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
-            say("items that are already changed back stay so, and the rest resumes");
+            say("resuming the revert: items that are already changed back stay changed back");
             workers::wake(context, name).await?;
             known
         }
@@ -185,18 +185,20 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // An earlier command has died at this point. It had proved everything, and later writes are
-        // not followed.
+        // An earlier command was killed at this point. It had proved everything, and later writes
+        // are not followed.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
     let counted = Counted::new(state.since, state.verified_at());
     let proof = proved(context, plan, (Direction::Forward, counted), arguments.limit()).await;
     let proof = proof.map_err(|failure| {
-        failure.with(|text| format!("{text}; nothing was changed, and functions still follow it"))
+        failure.with(|text| {
+            format!("{text}; nothing was changed, and functions still follow the migration")
+        })
     });
     if proof?.is_err() {
-        say("nothing was changed, and functions still follow it");
+        say("nothing was changed, and functions still follow the migration");
         return Ok(Exit::TimedOut);
     }
     // The comparison has to be repeated if it is old, because streams may have trimmed records, or
@@ -216,7 +218,7 @@ pub(crate) async fn complete(
     let left = compared.as_ref().map_or(0, |Compared { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
-            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows some",
+            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows examples",
             output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
@@ -248,7 +250,7 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
 /// them under the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
-/// When no function runs here and no answer was given, or the function failed.
+/// When no function runs here and no answer was passed, or the function failed.
 async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
@@ -299,7 +301,7 @@ fn read_answer(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
     receipt_in(&text)
-        .map_err(|failure| failure.with(|text| format!("`{}`: {text}", path.display())))
+        .map_err(|failure| failure.with(|text| format!("file `{}`: {text}", path.display())))
 }
 
 /// Returns the receipt in an answer of the function.

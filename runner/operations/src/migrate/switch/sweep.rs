@@ -160,7 +160,8 @@ async fn sweep_one(
 ) -> Result<bool> {
     let Tombstone { table, key, at, .. } = note;
     let Some(schema) = schemas.get(table) else { return Ok(false) };
-    let key = item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
+    let key = item_from_str(key)
+        .map_err(|error| format!("a tombstone's note has an invalid key: {error}"))?;
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         Removed::Tombstone => true,
         Removed::Nothing => false,
@@ -221,7 +222,7 @@ async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) ->
         {
             Ok(Removed::Changed)
         }
-        Err(error) => Err(fatal!("a tombstone: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot remove a tombstone: {}", error_text(&error))),
     }
 }
 
@@ -248,7 +249,7 @@ async fn unmark(
         {
             Ok(Removed::Changed)
         }
-        Err(error) => Err(fatal!("the mark of an item: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot remove the mark of an item: {}", error_text(&error))),
     }
 }
 
