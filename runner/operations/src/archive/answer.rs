@@ -13,8 +13,8 @@ pub(super) fn as_written(answer: &str) -> String {
     }
 }
 
-/// Converts all member names of a value. They are ASCII, and all of them belong to the format: none
-/// is data.
+/// Converts all member names of a value. They are ASCII, and no name is data: all belong to the
+/// format.
 fn snake_case(value: Value) -> Value {
     let name = |name: String| {
         let mut snake = String::with_capacity(name.len());

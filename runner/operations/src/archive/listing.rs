@@ -168,7 +168,8 @@ async fn look(
 /// Writes the list, even if some parts cannot be read.
 ///
 /// # Errors
-/// When parts cannot be listed, or, after the list of the others, when some cannot be read.
+/// When parts cannot be listed. When some parts cannot be read, the others are listed before the
+/// error.
 pub(super) async fn write(
     source: &Source,
     format: Format,

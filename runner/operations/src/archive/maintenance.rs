@@ -312,7 +312,7 @@ fn left_by(answer: &str) -> Option<String> {
     });
     let cut = (!is_complete).then(|| "the time limit was reached".to_owned());
     let left: Vec<String> = postponed.into_iter().chain(cut).collect();
-    (!left.is_empty()).then(|| format!("{}; run it again", left.join(", and ")))
+    (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
 /// Invokes an erasure in the running system, after counting the rows and a confirmation.

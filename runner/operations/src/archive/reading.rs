@@ -53,7 +53,7 @@ impl<'s> Reading<'s> {
         Self { is_newest_first: true, ..Self::of(source, parts) }
     }
 
-    /// Opens the next part; `None` after the last one.
+    /// Opens the next part; returns `None` after the last part.
     ///
     /// # Errors
     /// When a part cannot be read although it exists.

@@ -111,8 +111,8 @@ impl Part {
         self.name.get(..place).unwrap_or_default()
     }
 
-    /// Returns the stream and the minute in the part's name. They order a table's parts by time,
-    /// also compacted ones.
+    /// Returns the stream and the minute in the part's name. They order a table's parts, compacted
+    /// or not, by time.
     fn time(&self) -> (&str, &str) {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         let time = file.split_once('-').map_or(file, |(_, time)| time);
@@ -316,7 +316,7 @@ impl Source {
 
     async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes, String> {
         let Self::Bucket { client, bucket, .. } = self else {
-            return Err(part.failed("it is a file"));
+            return Err(part.failed("it is a file, not an object"));
         };
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =

@@ -17,7 +17,7 @@ impl Ballots<'_> {
             return error_text(error);
         }
         format!(
-            "no table `{table}` for the ballots: create it with the partition key `{}`, a string, or name another one with --ballots",
+            "no table `{table}` for the ballots: create it with the partition key `{}`, a string, or name another table with --ballots",
             self.key
         )
     }

@@ -521,9 +521,9 @@ impl Ballots<'_> {
     }
 }
 
-/// Returns the slot that has no room for the points, if the transaction was cancelled because of
-/// it. The first item of the transaction is the ballot, which a concurrent write may have changed;
-/// the others are slots.
+/// Returns the slot that has no room for the points, if the transaction was cancelled for this
+/// reason. The first item of the transaction is the ballot, which a concurrent write may have
+/// changed; the others are slots.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,
     slots: &'s [String],

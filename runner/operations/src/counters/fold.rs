@@ -221,13 +221,13 @@ impl Slots<'_> {
         }
     }
 
-    /// Returns the state of the slot into which another one is moved, or why it cannot receive a
-    /// value.
+    /// Returns the state of the slot `target`, which receives the value of the slot `key`, or why
+    /// it cannot receive a value.
     async fn target(&self, key: &str, target: &str) -> Result<Result<Target, Move>, String> {
         let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
         if self.is_over(&item) {
             return Ok(Err(Move::Refused(format!(
-                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; fold again after that"
+                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; run `weir counters fold` again after that"
             ))));
         }
         // The transaction's condition cannot detect decimal places, so the value is checked here.
@@ -324,7 +324,7 @@ impl Slots<'_> {
                 change = format!("SET #ttl = :expiry {change}");
                 update = update.expression_attribute_values(":expiry", number(expiry));
                 if into == Target::Missing {
-                    // A vote may create the target in the meantime, and that item may not expire.
+                    // A vote may create the target in the meantime, as an item without an expiry.
                     condition += " AND attribute_not_exists(#value)";
                 }
             }

@@ -80,7 +80,8 @@ impl<'p> Voting<'p> {
     /// retry of any other attempt could count the vote twice.
     ///
     /// # Errors
-    /// When the vote is refused, or the store cannot be reached; it is not counted then.
+    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not
+    /// counted.
     pub(super) async fn add(
         &mut self,
         counter: &str,

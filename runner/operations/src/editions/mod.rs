@@ -259,7 +259,7 @@ mod tests {
         ] {
             assert_eq!(
                 said,
-                "no table `editions`: create it with the partition key `edition` and the sort key `item`, both strings, or name another one with --table"
+                "no table `editions`: create it with the partition key `edition` and the sort key `item`, both strings, or name another table with --table"
             );
         }
     }

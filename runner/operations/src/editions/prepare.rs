@@ -55,8 +55,8 @@ const ATTEMPTS_MAX: u32 = 12;
 pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
-    // The current edition is read before any item. Items of a later current edition do not get into
-    // the new one.
+    // The current edition is read before any item. If another edition becomes current later, its
+    // items do not get into the new edition.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,

@@ -48,7 +48,7 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
             pruned.push((number, remove(place, number).await?));
         } else {
             say(&format!(
-                "edition {number} is kept: it has become current since, another process pruned it, or the set has no head"
+                "edition {number} is kept: in the meantime it became or was current, another process pruned it, or the set has no head"
             ));
         }
     }

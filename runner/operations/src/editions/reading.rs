@@ -37,7 +37,7 @@ fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
     let table = &place.table;
     match is_missing {
         true => format!(
-            "no table `{table}`: create it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another one with --table"
+            "no table `{table}`: create it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another table with --table"
         ),
         false => format!("cannot read table `{table}`: {reason}"),
     }

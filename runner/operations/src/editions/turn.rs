@@ -32,8 +32,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String
     turn(place, head, head.published(&edition)).await
 }
 
-/// Makes the previous edition current, or the edition `to`. With `from`, it does so only if `from`
-/// is current.
+/// Makes the previous edition current, or the edition `to`. With `from`, nothing changes unless
+/// `from` is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,

@@ -1,7 +1,7 @@
 //! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
 //! TTL removes these jobs a week after the deletion. This verb removes them at once, for example
-//! after a purge. An open job stays, and so does a job that was written since it was read.
+//! after a purge. It keeps open jobs, and jobs that were written since they were read.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;

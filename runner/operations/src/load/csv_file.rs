@@ -27,7 +27,7 @@ pub(crate) struct CsvForm<'f> {
 /// Parses a separator: one ASCII character, `tab` or `\t`.
 ///
 /// # Errors
-/// When it is not one character, or one with another meaning in CSV.
+/// When it is not one character, or the character has another meaning in CSV.
 pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -89,8 +89,8 @@ fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// Returns the separator: that of the flags, or a detected one. It is a comma, unless the header
-/// has no comma but another character of [`SEPARATORS`].
+/// Returns the separator of the flags, or else a detected one. The detected separator is a comma,
+/// unless the header has no comma but another character of [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.

@@ -59,7 +59,7 @@ struct Part<'t> {
 
 const DELETED: &str = "the row deletes an item, and a load only puts items: use `delete-item`";
 
-/// Members that may occur next to the one that determines the shape.
+/// Members that may occur next to the member that determines the shape.
 const BESIDE_ITEMS: &[&str] =
     &["Items", "Count", "ScannedCount", "ConsumedCapacity", "LastEvaluatedKey", "NextToken"];
 const BESIDE_ITEM: &[&str] = &["Item", "ConsumedCapacity"];

@@ -42,7 +42,7 @@ impl Control {
         while self.status().await? != Some(TableStatus::Active) {
             if begun.elapsed() > MADE_LIMIT {
                 return Err(fatal!(
-                    "the control table `{}` is not active after {} s; run the command again when it is",
+                    "the control table `{}` is not active after {} s; run the command again when it is active",
                     self.table,
                     MADE_LIMIT.as_secs()
                 ));

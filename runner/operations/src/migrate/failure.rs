@@ -68,7 +68,7 @@ impl Failure {
                 format!("another command has claimed this step of `{name}` and will finish it")
             }
             Broken::LaterRun => {
-                format!("a later comparison of `{name}` has started; its result counts")
+                format!("a later comparison of `{name}` has started; only its result counts")
             }
         })
     }
@@ -97,7 +97,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// This is for callers that only show the text.
+/// For callers that only show the text.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()

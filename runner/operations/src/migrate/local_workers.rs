@@ -50,7 +50,7 @@ impl fmt::Display for Problem {
             Self::NotFollowed(why) => f.write_str(why),
             Self::Trimmed { table, shard } => write!(
                 f,
-                "records of the shard {shard} of `{table}` are lost: they were older than 24 hours, for which a stream keeps records"
+                "records of the shard {shard} of `{table}` are lost: they were older than the 24 hours for which a stream keeps records"
             ),
         }
     }

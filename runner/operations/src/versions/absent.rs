@@ -62,7 +62,7 @@ fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String
     };
     match names.contains(table) {
         true => format!(
-            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another one with --history; {others}"
+            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another table with --history; {others}"
         ),
         false => {
             format!("no versioned table `{table}`: neither it nor `{history}` exists; {others}")
@@ -142,7 +142,7 @@ mod tests {
             ),
             (
                 ("series", "series-history", key),
-                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; tables with versions are films".to_owned(),
+                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another table with --history; tables with versions are films".to_owned(),
             ),
             (("nope", "nope-history", key), nope.to_owned()),
             (

@@ -236,8 +236,8 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     })
 }
 
-/// Returns the message that the first version is later than the requested time. It is the item's
-/// first version, or the first one that was not pruned.
+/// Returns the message that the first version is later than the requested time. The first version
+/// is that of the item, or the first version that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);

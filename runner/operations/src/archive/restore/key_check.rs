@@ -128,7 +128,7 @@ fn is_before(row: &Row, millis: i64) -> bool {
 }
 
 /// Returns whether any selected item has such a key; `None` if no item is selected. It stops at the
-/// first item with the key, and reads all parts only if there is none.
+/// first item with the key. Only if no item has it, all parts are read.
 async fn has_item_with(
     key: &Key,
     source: &Source,

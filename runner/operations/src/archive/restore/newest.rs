@@ -90,9 +90,10 @@ pub(super) async fn put_newest(
     ))
 }
 
-/// Decides whether a row replaces `live`. It does if there is no item, a tombstone (which readers
-/// treat as no item), or an unchanged item restored from an older row of the same archive. A
-/// tombstone that another writer updated counts as an item.
+/// Decides whether a row replaces `live`. The row replaces it in three cases: there is no item;
+/// there is a tombstone (which readers treat as no item); or there is an unchanged item that was
+/// restored from an older row of the same archive. A tombstone that another writer updated counts
+/// as an item.
 pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> Verdict {
     let Some(live) = live else { return Verdict::Put };
     let is_key = |name: &str| form.is_key(name);

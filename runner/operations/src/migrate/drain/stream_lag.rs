@@ -174,7 +174,8 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // An interrupted pass has no valid position, so the next one starts again.
+            // An interrupted pass has no valid position, so the next pass starts again at the
+            // beginning.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -195,7 +196,7 @@ impl Watcher {
                 || followers::is_noted_now(context, table).await)
         {
             // No change was seen applied, but a function has reported that it follows the stream.
-            // It may be busy with records whose effects are already in the targets.
+            // The function may be busy with records whose effects are already in the targets.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());

@@ -286,7 +286,7 @@ fn write_value(out: &mut String, value: &Sdk) {
         Sdk::Bs(members) => tagged(out, "BS", &|out| {
             list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
         }),
-        // This is NULL, or a type of a later SDK, which this version cannot express.
+        // The value is NULL, or has a type of a later SDK, which this version cannot express.
         _ => out.push_str("{\"NULL\":true}"),
     }
 }

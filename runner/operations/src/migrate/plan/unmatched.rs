@@ -31,7 +31,7 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
         Unmatched::Uncut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
-                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a text, binary, list or map, `cut: whole` any value",
+                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a string, binary, list or map, `cut: whole` any value",
                 types.join(" or ")
             )
         }

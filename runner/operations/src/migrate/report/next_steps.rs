@@ -109,7 +109,8 @@ impl<'s> Standing<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if an end in place is allowed. It makes its own comparison.
+    /// Returns true if a migration in place may be ended. The command that ends it makes its own
+    /// comparison.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)

@@ -35,7 +35,7 @@ enum Beginning {
     Ours,
     /// The migration is already started.
     Done,
-    /// Another command has started or ended the migration, so this one must not.
+    /// Another command has started or ended the migration, so this command must not start it.
     Theirs,
 }
 

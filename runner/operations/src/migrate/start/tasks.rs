@@ -84,7 +84,7 @@ pub(crate) async fn make_tasks(
 }
 
 /// Returns the run of this work on a table that can be resumed: the migration's last run, or an
-/// earlier one that is complete. Returns `None` if the work has to begin. The caller has to create
+/// earlier run that is complete. Returns `None` if a new run has to begin. The caller has to create
 /// the missing tasks of the run.
 ///
 /// # Errors

@@ -41,7 +41,7 @@ pub(crate) fn advice_of(status: &Value) -> String {
     }
     match at(status, "/backfill/taken").as_u64() {
         Some(taken) if taken > 0 => format!(
-            "workers have taken {taken} of {} segments: run `weir migrate work {name}`, if they have stopped",
+            "workers have taken {taken} of {} segments: if they have stopped, run `weir migrate work {name}`",
             at(status, "/backfill/tasks")
         ),
         _ => format!(
@@ -67,8 +67,8 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     }
 }
 
-/// Returns true if the rate limit applies, which is so for a backfill and for the way back of a
-/// change in place. Comparisons and ends run at full speed.
+/// Returns true if the rate limit applies: to a backfill, and to the way back of a change in place.
+/// Comparisons and ends run at full speed.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }

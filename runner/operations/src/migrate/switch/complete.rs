@@ -185,7 +185,7 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // No process sets marks any more, so finished tasks need no repetition, and open ones can be
+    // No process sets marks now, so finished tasks need no repetition, and open tasks can be
     // resumed.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {

@@ -28,7 +28,7 @@ use client::interruption;
 use client::output::{say, show};
 
 /// Time for which a step may go without a response once a switch is committed. `--timeout` does not
-/// apply to these steps, because writers are blocked until the last one is complete.
+/// apply to these steps, because writers are blocked until the last step is complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operator's request, and the results of earlier checks.

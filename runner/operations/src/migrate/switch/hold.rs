@@ -38,8 +38,9 @@ pub(crate) struct Hold<'h> {
     followed: Followed,
 }
 
-/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point.
-/// This is needed because a process that listens for Ctrl-C is no longer ended by it.
+/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A
+/// process that listens for Ctrl-C is not ended by the signal itself, so this function has to do
+/// it.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,

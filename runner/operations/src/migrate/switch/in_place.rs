@@ -102,7 +102,13 @@ async fn drain_changed_back(
     // before the switch have ended. Their changes are changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
-    sweep::wait(context, name, plan, "its changes are changed back until then").await?;
+    sweep::wait(
+        context,
+        name,
+        plan,
+        "until then, the changes of such invocations are changed back",
+    )
+    .await?;
     let counted = Counted::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
@@ -131,8 +137,8 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // Two fences are possible. Only a run that began after the second one certainly reads the
-    // writes between both.
+    // Two fences are possible. Only a run that began after the second fence certainly reads the
+    // writes between both fences.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -159,7 +165,7 @@ async fn begin_changing_back(
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
-    // Writers are not blocked, because this is a backfill like the first one.
+    // Writers are not blocked, because this run is a backfill, as the forward one was.
     let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
@@ -201,8 +207,8 @@ pub(crate) async fn complete(
         say("nothing was changed, and functions still follow the migration");
         return Ok(Exit::TimedOut);
     }
-    // The comparison has to be repeated if it is old, because streams may have trimmed records, or
-    // if the result of a later one was not recorded.
+    // The comparison has to be repeated in two cases: it is old, so streams may have trimmed
+    // records; or the result of a later comparison was not recorded.
     let is_unknown = context.state(name).await?.comparing.is_some();
     // A purge always compares once more. If it is closed already, that comparison has found
     // nothing.
@@ -223,7 +229,7 @@ pub(crate) async fn complete(
         ));
         return Ok(Exit::Differences);
     }
-    // If a later comparison has begun, this one no longer counts.
+    // If a later comparison has begun, the result of this comparison no longer counts.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
     let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
     let state = context.make(name, guard, &close).await?;

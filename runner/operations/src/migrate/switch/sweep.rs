@@ -33,7 +33,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Returns real time in seconds since 1970. It measures the age of invocations, even if a local
 /// store's clock is advanced. Commands may run on different machines, so it is the time of the
-/// store's responses. The responses of a local store have the store's own clock, so this machine's
+/// store's responses. For a local store, whose responses have the store's own clock, this machine's
 /// clock is used instead.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
@@ -226,7 +226,7 @@ async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) ->
     }
 }
 
-/// Removes the mark from an item that a writer's update made of a tombstone.
+/// Removes the mark from an item that a writer's update has created from a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,
@@ -253,9 +253,9 @@ async fn unmark(
     }
 }
 
-/// Restores an item that a writer's update made of a tombstone between its read and its removal.
-/// This is detected only afterwards, because no condition can express that an item has only its
-/// key.
+/// Restores an item that a writer's update made of a tombstone after the tombstone was read and
+/// before it was removed. This is detected only afterwards, because no condition can express that
+/// an item has only its key.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -273,7 +273,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
             Ok(())
         }
         Err(error) => Err(fatal!(
-            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put it yourself: {}",
+            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
             error_text(&error),
             item_to_string(&unmarked(item))
         )),

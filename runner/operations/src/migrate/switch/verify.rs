@@ -377,7 +377,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this run of `{name}` was superseded by a later one or by a switch; see `weir migrate status {name}`"
+                    "this run of `{name}` was superseded by a later run or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {

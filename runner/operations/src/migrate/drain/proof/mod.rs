@@ -306,7 +306,7 @@ impl Drain {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // The shard is treated like one that is no longer listed.
+                // The shard is treated like a shard that is no longer listed.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -455,7 +455,7 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // These items need no further read until a new version of one of them is refused.
+            // The items need no further read until a new version of one of these items is refused.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -558,7 +558,7 @@ impl Drain {
     }
 }
 
-/// Returns why a target lacks an effect; `None` if it contains the effect or a later one.
+/// Returns why a target lacks an effect; `None` if it contains the effect or a later effect.
 fn of_target(
     migration: &Migration,
     target: &Target,
