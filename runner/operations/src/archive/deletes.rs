@@ -23,13 +23,13 @@ const DELETES_MAX: usize = 5_000_000;
 /// Number of consecutive empty pages after which an open shard counts as read. On AWS, a page
 /// covers a section of the shard that may have no record, so a few empty pages do not show the end.
 const EMPTY_PAGES_MAX: usize = 50;
-/// How long a closed shard may return only empty pages before the read fails.
+/// Maximum time for which a closed shard may return only empty pages before the read fails.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
 /// Maximum number of attempts to read a shard. An attempt fails if the clock is advanced during it,
 /// so that the shard's oldest records are trimmed.
 const READINGS_MAX: usize = 3;
 
-/// Identifies deleted items for which the archive gets no new row.
+/// The table and the archives that identify deleted items for which no new row is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
     /// The table.

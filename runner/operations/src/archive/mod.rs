@@ -292,7 +292,7 @@ async fn write_ddl(
     key_columns: Vec<String>,
 ) -> Result<String, String> {
     let Some(first) = parts.first() else {
-        return Err("the archive has no parts of the table".to_owned());
+        return Err("the archive has no parts of the selected table".to_owned());
     };
     ddl::check_name(&first.table, &source.parts(None, None).await?)?;
     let union = Union::read(source, parts).await?;

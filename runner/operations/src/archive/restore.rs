@@ -131,7 +131,7 @@ pub(super) async fn restore(
     arguments: &RestoreArguments,
 ) -> Result<(String, Exit), String> {
     let Some(first) = parts.first() else {
-        return Err("the archive has no parts of the table".to_owned());
+        return Err("the archive has no parts of the selected table".to_owned());
     };
     let selection = Selection::read(conditions, arguments)?;
     let wanted = match &arguments.dt {

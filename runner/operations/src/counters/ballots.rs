@@ -37,7 +37,8 @@ use client::sdk_error::error_text;
 const REPAIRED_SLOT: u32 = 0;
 
 /// The message for an item in the table of ballots that is not a ballot.
-const NO_BALLOT: &str = "it has no `counter`, `counted_in` and `points`; it is not a ballot";
+const NO_BALLOT: &str =
+    "it is not a ballot: `counter`, `counted_in` or `points` is missing or invalid";
 
 /// A table of ballots, and the slots that count them.
 pub(crate) struct Ballots<'p> {

@@ -75,7 +75,7 @@ enum Target {
     There { expiry: Option<Number> },
 }
 
-/// What all moves of a fold share: the slots and the expiry rules.
+/// The slots and the expiry rules, which all moves of a fold share.
 struct Slots<'p> {
     place: &'p Place,
     /// The TTL attribute; `None` if TTL is off.

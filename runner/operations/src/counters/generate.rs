@@ -67,7 +67,7 @@ pub(super) struct GenerateArguments {
     verify: Option<u64>,
 }
 
-/// How a vote's slot is chosen.
+/// The rule by which a vote's slot is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Spread {
     /// A random slot: spreads the load best

@@ -130,7 +130,7 @@ enum CountersVerb {
     },
 }
 
-/// How a counter is read.
+/// The way in which a counter is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum How {
     /// The total item: one read, some seconds old
@@ -164,7 +164,7 @@ impl Place {
 /// Runs the verb. The template, if there is one, gives the values that no flag sets.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(
     arguments: CountersArguments,
     output: Output,

@@ -38,7 +38,7 @@ const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/
 /// Timeout of a vote's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Sends votes one by one.
+/// A sender of votes, one vote per request.
 pub(super) enum Voting<'p> {
     /// To a plain HTTP endpoint.
     Plain(Box<Plain>),

@@ -123,7 +123,7 @@ struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     if arguments.set.is_empty() || arguments.set.contains('#') {

@@ -465,7 +465,7 @@ impl Control {
 /// Checks that a state is the expected one.
 ///
 /// # Errors
-/// Why the state is not the expected one.
+/// When the state is not the expected one; the message says how it differs.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }

@@ -56,7 +56,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Starts workers in this process.
+/// The means to start workers in this process.
 #[async_trait]
 pub trait StartWorkers: Sync {
     /// Starts workers that follow the streams of the control table and of the tables of a plan.

@@ -130,7 +130,7 @@ pub struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;

@@ -136,7 +136,7 @@ struct Condition {
 /// would add are absent. For a missing item, the condition is that it is still missing.
 ///
 /// # Errors
-/// Why no condition can express this.
+/// The message says why no condition can express this.
 fn is_still(
     key: &Item,
     current: Option<&Item>,

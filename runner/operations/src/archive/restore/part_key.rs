@@ -160,7 +160,7 @@ fn told(PartKey { first, second }: &PartKey, key: &Key) -> String {
             format!("it lacks `{first}`, which was in the key of archived items")
         }
         true => format!(
-            "the archive does not show whether `{second}` was in the key of its items too: items that differ only in it would be merged. If it was not, add --whole-key"
+            "the archive does not show whether `{second}` was also in the key of the archived items: items that differ only in `{second}` would be merged. If `{second}` was not in the key, add --whole-key"
         ),
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         table_by(&store, "title", ScalarAttributeType::S).await;
         table_by(&store, "year", ScalarAttributeType::N).await;
         for (into, words) in [
-            ("by_title", "does not show whether `year` was in the key of its items too"),
+            ("by_title", "does not show whether `year` was also in the key of the archived items"),
             ("by_year", "it lacks `title`, which was in the key of archived items"),
         ] {
             for flags in [&["--into", into][..], &["--into", into, "--dry-run"]] {

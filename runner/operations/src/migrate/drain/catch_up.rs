@@ -16,9 +16,9 @@ use client::output::say;
 /// Number of remaining records at which writers may be blocked. The function applies that many in a
 /// second.
 const FEW_RECORDS: u64 = 1_000;
-/// How long a read of the streams may continue after the time limit of a switch. If the command
-/// stops before that, the command that resumes the switch has to read the streams from the
-/// beginning, while writers are blocked.
+/// Maximum time for which a read of the streams may continue after the time limit of a switch. If
+/// the command stops before that, the command that resumes the switch has to read the streams from
+/// the beginning, while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// Reads the streams until everything written so far is applied, or few records remain. Writers are

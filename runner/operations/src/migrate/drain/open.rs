@@ -12,7 +12,7 @@ use crate::migrate::plan::compile::compile;
 use crate::migrate::start::record_time;
 use client::endpoint;
 
-/// Whether items of the targets must be convertible back into source items.
+/// The requirement that items of the targets can be converted back into source items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WayBack {
     /// They must be convertible: the plan has an `inverse` that may be used later.

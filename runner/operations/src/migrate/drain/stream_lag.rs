@@ -35,7 +35,7 @@ const LOOK_SECONDS: u64 = 10;
 /// read concurrently.
 const LOOK_SECONDS_ON_AWS: u64 = 30;
 
-/// How long changes are watched before the report says that none is being applied.
+/// Time for which changes are watched before the report says that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
 /// Returns the limit of a pass in seconds: the operator's, or the default for this kind of
@@ -49,7 +49,7 @@ pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// Reads the streams of a migration repeatedly.
+/// A repeated reader of a migration's streams, which keeps its positions between passes.
 pub(crate) struct Watcher {
     limit: Duration,
     /// The direction that is read, and the second of the comparison since which refused items

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::migrate::failure::{Failure, Result};
 use client::output::say;
 
-/// How long reads may fail continuously before a watching command fails.
+/// Maximum time for which all reads may fail before a watching command fails.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
 /// The tolerance for failed reads.

@@ -26,8 +26,8 @@ pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
-/// Reports the progress of a migration whenever it changes, and once if it has not changed for a
-/// long time.
+/// A reporter of a migration's progress: it reports every change, and once if nothing has changed
+/// for a long time.
 struct Teller {
     said: String,
     moved: Instant,

@@ -23,12 +23,12 @@ use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::switch::hold::new_holder;
 use client::output::say;
 
-/// How long a start is retried if the store does not answer reliably.
+/// Maximum time for which a start is retried if the store does not respond reliably.
 const BEGIN_LIMIT: Duration = Duration::from_secs(600);
 /// Pause before a retry.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// Whether this command may start a migration.
+/// The decision whether this command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
     /// This command may start the migration: no other command has started it.

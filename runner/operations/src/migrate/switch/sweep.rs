@@ -135,7 +135,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
             if said.elapsed() > SAY_EVERY {
                 let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
                 let removed = counted(swept, "tombstone", "tombstones");
-                say(&format!("{notes} done, {removed} removed"));
+                say(&format!("{notes} processed, {removed} removed"));
                 said = Instant::now();
             }
         }

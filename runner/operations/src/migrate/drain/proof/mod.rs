@@ -44,7 +44,7 @@ const LOOKS_AT_ONCE: usize = 8;
 /// AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// Selects the records that have to be proved.
+/// The time bounds of the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// Only records made after this second need a proof.
@@ -55,7 +55,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Selects the records made after `since`; refusals count from `compared` on.
+    /// Returns bounds: records made after `since` need a proof, and refusals count from `compared`
+    /// on.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }

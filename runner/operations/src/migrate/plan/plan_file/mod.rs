@@ -49,7 +49,7 @@ impl PlanFile {
     /// Parses a plan file; `name` is its name in messages.
     ///
     /// # Errors
-    /// All errors in the file, as text for the operator.
+    /// The message lists all errors in the file.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
         // Editors on Windows write a byte order mark, which YAML does not expect here.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -24,7 +24,7 @@ const BEHIND_MAX: i64 = 75;
 /// Timeout of a wait for a fence to pass. A store whose record times do not advance within it is
 /// rejected.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
-/// How long a stream may take to deliver a marker. DynamoDB takes about a second.
+/// Timeout for a stream to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
 /// Interval of reads for a marker. A shard allows five requests a second; more are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
@@ -214,7 +214,7 @@ pub(crate) async fn coarseness(context: &Context) -> Result<Duration> {
 /// Checks in advance that a fence can be set on this store.
 ///
 /// # Errors
-/// Why no fence can be set, or that this is unknown.
+/// The message says why no fence can be set, or that this is unknown.
 pub(crate) async fn check(context: &Context) -> Result<()> {
     let shown = RecordTime::open(context).await?.show().await?;
     if shown.behind > BEHIND_MAX {
