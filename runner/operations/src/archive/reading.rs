@@ -130,8 +130,8 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// Returns how many of the first parts are read concurrently: at most `at_once`, and within the
-/// limit of bytes, but at least one.
+/// Returns how many of the first parts are read concurrently: at most `at_once`, and at most
+/// [`READ_BYTES_AT_ONCE`] bytes, but at least one part.
 fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
     let mut bytes = 0;
     let mut count = 0;

@@ -30,7 +30,7 @@ const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the first read at an object's end. This is enough for the footer of any part that the
 /// function writes.
 const FOOTER_BYTES: u64 = 64 << 10;
-/// Maximum number of reads of a footer. The second read knows the exact size, so a third one means
+/// Maximum number of reads of a footer. The second read knows the exact size, so a third read means
 /// that the footer is broken.
 const FOOTER_READS_MAX: usize = 3;
 /// Maximum depth of folders. The layout of an archive is less deep.

@@ -329,7 +329,8 @@ impl Ballots<'_> {
         Ok(match after {
             Some(after) => {
                 // A random value lets a recount detect a vote that was changed and changed back.
-                // Without it, the recount would take the slots of the time in between for drift.
+                // Without it, the recount would report the slots as they were between both changes
+                // as drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));

@@ -50,7 +50,8 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// Checks that a file does not have one of the unsupported formats.
 ///
 /// # Errors
-/// The file's format and what to do with it, or that the file cannot be read.
+/// The message names the file's format and what to do with it, or says that the file cannot be
+/// read.
 pub(super) fn check(name: &str, file: &Reading) -> Result<(), String> {
     let bytes = beginning(&mut file.rewound());
     let bytes = bytes.map_err(|error| format!("cannot read `{name}`: {error}"))?;

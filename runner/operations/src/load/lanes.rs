@@ -253,7 +253,7 @@ async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc:
         let _ = done.send(Done::Loaded(count)).await;
         return;
     }
-    // The store has rejected the batch, so its rows are sent one by one to find the invalid one.
+    // The store has rejected the batch, so its rows are sent one by one to find the invalid row.
     for row in group {
         let put = client.put_item().table_name(table).set_item(Some(to_sdk_item(&row.item)));
         let outcome = match put.send().await {

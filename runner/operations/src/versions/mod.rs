@@ -249,8 +249,8 @@ fn begins_later(versions: &[Version], time: &str) -> String {
     }
 }
 
-/// Returns why a version that was chosen by time may be wrong: it is unknown since when the item
-/// had this state. Returns `None` for a version that was chosen by number.
+/// Returns why a version that was chosen by time may be wrong: the time at which the item got this
+/// state is unknown. Returns `None` for a version that was chosen by number.
 fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
     let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
     Some(format!(

@@ -28,8 +28,8 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// function follows the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default time limit of a pass over the streams, in seconds. What is unknown by then is not
-/// reported.
+/// Default time limit of a pass over the streams, in seconds. Facts that are unknown by then are
+/// not reported.
 const LOOK_SECONDS: u64 = 10;
 /// The default on AWS. Each shard takes about ten seconds because of pauses, and not all shards are
 /// read concurrently.

@@ -208,8 +208,8 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change replaces the stamp in the mark by one of the same length. The size stays the
-            // same, even if an index contains the whole mark.
+            // A change replaces the stamp in the mark by a stamp of the same length. The size stays
+            // the same, even if an index contains the whole mark.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;

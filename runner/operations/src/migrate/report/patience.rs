@@ -31,8 +31,8 @@ impl Patience {
         Self { is_known: false, ..Self::new(most) }
     }
 
-    /// Returns the value of a successful read. Reports a failed one and returns `None` if it may be
-    /// retried.
+    /// Returns the value of a successful read. Reports a failed read and returns `None` if it may
+    /// be retried.
     ///
     /// # Errors
     /// When reads have failed for too long.

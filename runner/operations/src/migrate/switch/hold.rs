@@ -226,8 +226,8 @@ impl<'h> Hold<'h> {
     }
 }
 
-/// Returns the text for how long writers were blocked, until `now`. The time that this process
-/// measured is used if it covers the whole block, because it is more precise.
+/// Returns the text that says how long writers have been blocked, up to `now`. The time that this
+/// process measured is used if it covers the whole block, because it is more precise.
 pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> String {
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));

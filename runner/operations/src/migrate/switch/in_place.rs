@@ -98,8 +98,8 @@ async fn drain_changed_back(
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // After this time, writers with the earlier route have written, and long invocations from
-    // before the switch have ended. Their changes are changed back too.
+    // After this time, writers that had read the earlier route have finished their writes, and long
+    // invocations from before the switch have ended. Their changes are changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
     sweep::wait(

@@ -80,8 +80,8 @@ impl VerifyArguments {
 }
 
 /// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
-/// writes since then with what was copied back to the sources. Ends in time, even if the store does
-/// not answer.
+/// writes since then with their copies in the sources. Ends in time, even if the store does not
+/// answer.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     // A wait for workers ends with a report at its own limit. The extra time is for a response that
     // does not come.

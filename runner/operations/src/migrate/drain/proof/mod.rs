@@ -517,8 +517,8 @@ impl Drain {
             return Ok(None);
         }
         // Two faults are possible. A target of an earlier version remains if the record after the
-        // refused version did not know it. A current target is missing if that record took the
-        // target for written.
+        // refused version did not name it. A current target is missing if that record assumed it
+        // was written.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
