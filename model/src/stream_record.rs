@@ -236,7 +236,7 @@ pub struct LambdaRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unreadable stream record: {reason}")]
 pub struct RecordError {
-    /// Its sequence number, if that can be read.
+    /// The sequence number of the record, if it can be read.
     pub sequence_number: Option<SequenceNumber>,
     /// The problem of the record.
     pub reason: String,

@@ -46,7 +46,7 @@ impl Transport for LocalTransport {
                     message.to
                 )));
             };
-            let timed_out = |_| CallError::Lost(format!("none within {timeout:?}"));
+            let timed_out = |_| CallError::Lost(format!("timed out after {timeout:?}"));
             tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)
         })
     }

@@ -148,8 +148,8 @@ async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>
     let (snapshot, matched) = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
-        // A peer still needs the entries that it has not acknowledged. Without them it would need a
-        // snapshot, and another one after that.
+        // A peer still needs the entries that it has not acknowledged. Without them the peer would
+        // need a snapshot, and another snapshot after that.
         let peers = metrics.replication.iter().flat_map(BTreeMap::values);
         let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
         (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))

@@ -191,7 +191,8 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// A visitor that takes over a byte buffer without a copy if the format permits that.
+/// A serde visitor that takes ownership of a byte buffer, without a copy if the format permits
+/// that.
 struct BytesVisitor;
 
 impl<'de> Visitor<'de> for BytesVisitor {

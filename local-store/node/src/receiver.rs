@@ -1,10 +1,10 @@
 //! Receives a snapshot, part by part, into a storage beside the state.
 //!
-//! It handles one transfer at a time; a new one replaces it. A duplicate part is acknowledged
-//! again. A missing part ends the transfer, and the leader starts over. A late part is never taken
-//! for a part of the current transfer: a restarted sender may reuse transfer numbers, but it leads
-//! in a later term. A transfer without new parts times out, which closes its files, because its
-//! sender may have died and no new transfer may begin.
+//! It handles one transfer at a time; a new transfer replaces the current one. A duplicate part is
+//! acknowledged again. A missing part ends the transfer, and the leader starts over. A late part is
+//! never mistaken for a part of the current transfer: a restarted sender may reuse transfer
+//! numbers, but it leads in a later term. A transfer without new parts times out, which closes its
+//! files, because its sender may have died and no new transfer may begin.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,10 +26,10 @@ struct Incoming {
     from: NodeId,
     vote: Vote,
     transfer: u64,
-    /// The sequence of the next part.
+    /// The sequence number of the next part.
     next: u64,
     staged: StagedStorage,
-    /// When the last part was written.
+    /// The time at which the last part was written.
     heard: Instant,
     _watch: Watch,
 }
@@ -132,7 +132,7 @@ async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silen
         };
         until = current.heard + silence_max;
         if until <= Instant::now() {
-            tracing::warn!("dropped an incomplete snapshot: its sender went silent");
+            tracing::warn!("dropped an incomplete snapshot: its sender stopped sending");
             *incoming = None;
             return;
         }

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct Progress {
     /// Complete passes since the replica was created.
     pub passes: u64,
-    /// When the last pass ended, in milliseconds since 1970.
+    /// The time at which the last pass ended, in milliseconds since 1970.
     pub completed_ms: Option<u64>,
-    /// When the current pass began, if there is one.
+    /// The time at which the current pass began, in milliseconds since 1970; `None` if no pass is
+    /// in progress.
     pub begun_ms: Option<u64>,
     /// Bytes verified by the current pass, or the last one.
     pub verified_bytes: u64,
@@ -21,7 +22,7 @@ pub struct Progress {
     pub all_bytes: u64,
 }
 
-/// The progress of a running replica.
+/// The progress of a running replica's scrub, shared between its threads.
 #[derive(Debug, Default)]
 pub struct Scrub(Mutex<Progress>);
 

@@ -29,7 +29,7 @@ pub enum Mutation {
     SkipIndexEntries,
     /// A write that changes nothing has a stream record.
     RecordOfNothing,
-    /// The first records of a shard that is the only child of another one are lost.
+    /// The first records of a shard that is the only child of another shard are lost.
     DropRecordAtRotation,
     /// The first records of the two children of a split shard are lost.
     DropRecordAtSplit,

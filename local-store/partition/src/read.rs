@@ -120,7 +120,7 @@ pub fn read_encoded_entries(
     visit_behind(view, bounds, start_after, forward, visit)
 }
 
-/// The first key (inclusive) and the last (exclusive).
+/// The bounds of a key range: the first key (inclusive) and the end (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 
 /// Visits the values of a range in order or in reverse. Begins after the key `start_after`, if

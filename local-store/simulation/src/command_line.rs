@@ -23,7 +23,7 @@ use crate::world::plan::Plan;
 #[command(
     name = "simulation",
     version,
-    after_help = "Examples:\n  simulation --seeds 240\n  simulation --first 17 --seeds 1 --explain\n  simulation power-loss --images 20000\n\nExit codes: 0 nothing was broken, 1 something was or a kind of fault never happened, 2 a wrong command."
+    after_help = "Examples:\n  simulation --seeds 240\n  simulation --first 17 --seeds 1 --explain\n  simulation power-loss --images 20000\n\nExit codes: 0 no violation, 1 a violation or a class of faults that never occurred, 2 invalid arguments."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -115,7 +115,7 @@ struct Runs {
 
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found.ok_or_else(|| "development/development/simulation.md names them".to_owned())
+    found.ok_or_else(|| "unknown mutation; docs/development/simulation.md lists the names".to_owned())
 }
 
 /// Runs the command.

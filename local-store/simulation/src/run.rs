@@ -322,7 +322,7 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "the replicas have not applied the same log after {EQUAL_AFTER:?}, one of them is no member ({:?}), or something is left over ({left:?}): {}",
+                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is left over ({left:?}): {}",
                 cluster.ids(),
                 replicas.join("; ")
             );

@@ -27,7 +27,7 @@ const UNPERSISTED_MAX: usize = 100_000;
 /// Number of adjacent keys that are damaged together, like the keys of one block.
 const ROTTEN_KEYS: usize = 8;
 
-/// A value, or `None` if the key was deleted, as of a number of batches.
+/// The value of a key as of batch `sequence`; `None` if that batch deleted the key.
 #[derive(Debug)]
 struct Version {
     sequence: u64,

@@ -10,10 +10,10 @@ use crate::key::KeyAttributeType;
 /// A value of a possible key type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredKeyValue<'a> {
-    /// Its type.
+    /// The type of the value.
     pub attribute_type: KeyAttributeType,
-    /// Its ordered bytes, as from [`crate::KeyValue::encode_ordered`]: at least as many as DynamoDB
-    /// counts.
+    /// The value's ordered bytes, as from [`crate::KeyValue::encode_ordered`]: at least as many as
+    /// DynamoDB counts.
     pub ordered: &'a [u8],
 }
 

@@ -180,8 +180,8 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads an object whose members are mostly in the order of `names`, possibly without some of
-    /// them. `member` reads the value of each member. It gets what `names` has for the member's
-    /// name, or `None` for an unknown name.
+    /// them. `member` reads the value of each member. It gets the value that `names` has for the
+    /// member's name, or `None` for an unknown name.
     pub(crate) fn usual_object<N: Copy>(
         &mut self,
         names: &[(&str, N)],

@@ -84,7 +84,7 @@ impl Settings {
 pub struct Parts {
     /// The identity of the node.
     pub id: NodeId,
-    /// The arc, which is also the group.
+    /// The arc that this node replicates. Each arc is one Raft group.
     pub arc: ArcId,
     /// The log of the node.
     pub log: NodeLog,

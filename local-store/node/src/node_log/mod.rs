@@ -76,7 +76,8 @@ struct State {
     /// Bytes of the queued records, and of those that a job has taken but not synced yet.
     queued_bytes: usize,
     taken_bytes: usize,
-    /// Whether a job is running; it schedules another one for records that are queued meanwhile.
+    /// Whether a job is running. A running job schedules the next job for records that are queued
+    /// meanwhile.
     running: bool,
     next_position: u64,
     /// Set permanently by the first failure.
@@ -335,7 +336,7 @@ fn corrupt(position: u64, reason: String) -> log::Error {
     log::Error::Corrupt {
         file: format!("record {position}"),
         offset: 0,
-        expected: "records that continue each other".to_owned(),
+        expected: "consecutive records".to_owned(),
         found: reason,
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum Record {
 
 /// An error of a record that cannot be decoded: damage, or another version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("log record: {0}")]
+#[error("invalid log record: {0}")]
 pub(super) struct RecordError(String);
 
 /// Returns the term of the record's log entry, and its payload.

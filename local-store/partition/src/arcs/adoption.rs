@@ -62,9 +62,9 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Changes a table to its definition. TTL is the exception to a change at once: the table first
-/// disables its old attribute, and enables the new one when the same definition arrives again, see
-/// [`has_followed`].
+/// Changes a table to its definition. Every setting changes at once, except TTL: the table first
+/// disables its old attribute, and enables the new attribute when the same definition arrives
+/// again. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,

@@ -38,7 +38,7 @@ pub(crate) fn push(
     outbox::write_progress(overlay, to, progress)
 }
 
-/// Returns the next changes that this arc has for another one; `None` if there are none.
+/// Returns the next changes to deliver from this arc to another arc; `None` if there are none.
 ///
 /// # Errors
 /// When the storage cannot be read.

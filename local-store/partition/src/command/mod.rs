@@ -128,7 +128,7 @@ pub enum Command {
     Settle {
         /// The transaction.
         id: TransactionId,
-        /// When it began.
+        /// The time at which the transaction began.
         began: EpochMillis,
     },
     /// Forgets the next transactions that have ended and are old.
@@ -192,7 +192,7 @@ pub struct Prepare {
 pub struct Decide {
     /// The transaction.
     pub id: TransactionId,
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// Whether to commit the transaction.
     pub commit: bool,
@@ -209,11 +209,11 @@ pub struct Decide {
 pub struct Finish {
     /// The transaction.
     pub id: TransactionId,
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
-    /// Whether it was committed.
+    /// Whether the transaction was committed.
     pub commit: bool,
-    /// The number of its operations in this arc.
+    /// The number of the transaction's operations in this arc.
     pub operations: u32,
 }
 
@@ -296,7 +296,7 @@ pub struct Write {
     pub return_on_failure: bool,
 }
 
-/// How an item changes.
+/// The change that a write makes to an item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WriteAction {
     /// Replace the item by this one, whose size and key were validated.

@@ -34,7 +34,7 @@ pub(crate) struct IndexEntry<'i> {
 }
 
 impl IndexEntry<'_> {
-    /// Copies the parts that it borrows from its item.
+    /// Copies the parts that the entry borrows from its item.
     pub(crate) fn into_owned(self) -> IndexEntry<'static> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
     }

@@ -9,12 +9,12 @@ use super::{Family, decode_value, encode_value};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
-/// The progress of a replica.
+/// The state of a machine that must survive a restart, in addition to its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineState {
     /// The last applied log index; 0 before the first.
     pub(crate) applied_index: u64,
-    /// The latest time of all applied entries; it never goes back.
+    /// The latest time of all applied entries; it never decreases.
     pub(crate) now: EpochMillis,
     /// The id of the next table.
     pub(crate) next_table: u64,

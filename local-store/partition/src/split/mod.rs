@@ -59,7 +59,7 @@ pub(crate) fn begin(
         SplitPoint::Half => None,
         SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
         SplitPoint::Token(_) => {
-            return refuse("the token is outside it, or its first one");
+            return refuse("the token is outside the partition, or is its first token");
         }
     };
     let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
@@ -110,7 +110,7 @@ pub(crate) fn step(
     Ok(splits_of(table) > 0)
 }
 
-/// Replaces one partition by two. The lower one keeps the shard for now.
+/// Replaces one partition by two. The lower partition keeps the shard for now.
 fn divide(
     overlay: &mut Overlay<'_>,
     table: &mut Table,

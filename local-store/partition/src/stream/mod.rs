@@ -110,8 +110,8 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
 
 /// Returns the label of the next stream of a table: the wanted label if it is greater than the last
 /// one, otherwise the last label with one more digit. The wanted label comes from the clock of the
-/// process that received the request, and the clocks of two processes differ. Consumers order what
-/// they store by label. A label with one more digit still sorts before the next millisecond.
+/// process that received the request, and the clocks of two processes differ. Consumers order their
+/// stored records by label. A label with one more digit still sorts before the next millisecond.
 pub(crate) fn next_label(table: &Table, wanted: String) -> String {
     match table.streams.last() {
         Some(last) if wanted <= last.label => format!("{}1", last.label),

@@ -38,7 +38,7 @@ pub struct Table {
     pub key_schema: KeySchema,
     /// Its billing mode.
     pub billing: Billing,
-    /// When it was created.
+    /// The time at which the table was created.
     pub created_at: EpochMillis,
     /// Whether `DeleteTable` is rejected.
     pub deletion_protection: bool,
@@ -90,7 +90,8 @@ impl Table {
         Some(TokenRange { first, last: last.min(self.placement.end_of(first)) })
     }
 
-    /// Returns the index of the partition with a number; `None` if there is none, or no longer.
+    /// Returns the index of the partition with a number; `None` if there is no such partition, or
+    /// no longer.
     #[must_use]
     pub fn find_partition(&self, number: PartitionNumber) -> Option<usize> {
         self.partitions.iter().position(|partition| partition.number == number)
@@ -139,7 +140,7 @@ impl Table {
         }
     }
 
-    /// Returns its local or its global indexes.
+    /// Returns the local or the global indexes of the table.
     pub fn indexes_of(&self, kind: IndexKind) -> impl Iterator<Item = &SecondaryIndex> {
         self.indexes.iter().filter(move |index| index.definition.kind == kind)
     }

@@ -1,7 +1,7 @@
 //! Verification of signatures: signs the request again with the secret of its access key, and compares.
 //!
-//! The comparison takes constant time. Checks and texts follow the service; AWS, "Troubleshoot Signature
-//! Version 4 signing for AWS API requests".
+//! The comparison takes constant time. Checks and error messages are DynamoDB's. Source: AWS, "Troubleshoot
+//! Signature Version 4 signing for AWS API requests".
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};

@@ -291,8 +291,8 @@ fn prepare<'j>(
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: the service never returns
-            // the item, although its documentation says so.
+            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: DynamoDB never returns the
+            // item, although its documentation says so.
             let planned = StatementWrite::of(store, write, false)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }

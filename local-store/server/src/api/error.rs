@@ -63,7 +63,7 @@ impl ApiError {
     }
 
     /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does not.
-    /// `instead` says what the client can do. All other texts are the service's.
+    /// `instead` says what the client can do. All other texts are DynamoDB's.
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
@@ -307,8 +307,8 @@ impl ApiError {
     /// Creates an `InternalServerError` for a defect of this store, and logs the reason.
     #[must_use]
     pub fn defect(reason: &str) -> Self {
-        tracing::error!(reason, "a request met a defect");
-        Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
+        tracing::error!(reason, "a request failed because of a defect in the store");
+        Self::new(ErrorType::InternalServerError, "The request failed because of a defect in the store")
     }
 
     /// Adapts the error to a statement. If the condition of an insert fails, the item already exists.
@@ -445,7 +445,7 @@ impl From<ReadError> for ApiError {
     }
 }
 
-/// SDKs retry both errors. With the second one the client cannot know whether the request was executed.
+/// SDKs retry both errors. After the second error the client cannot know whether the request was executed.
 impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
         let error_type = match error {

@@ -1,7 +1,7 @@
 //! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them and makes
-//! index definitions. The order of checks is the service's.
+//! index definitions. The order of checks is DynamoDB's.
 //!
-//! The error texts are the service's for `CreateTable` and `UpdateTable`. `index_updates` checks what the
+//! The error texts are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks what the
 //! existing indexes of a table allow.
 
 use std::collections::BTreeSet;

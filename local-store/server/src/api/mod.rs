@@ -1,6 +1,6 @@
 //! The API: one file for each operation, from the JSON of a request to the JSON of its response.
 //!
-//! Each operation checks in the service's order, top to bottom: the shape of every parameter
+//! Each operation checks in DynamoDB's order, top to bottom: the shape of every parameter
 //! (`SerializationException`), the constraints of single parameters (all failures are reported together), its
 //! own rules (the first failure is returned), the table, and the item against the table's key. HTTP is
 //! handled in the module `http`.

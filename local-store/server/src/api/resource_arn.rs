@@ -1,6 +1,6 @@
 //! `ResourceArn`: the table that a request on tags or policies names.
 //!
-//! Texts are those of the service.
+//! Error messages are DynamoDB's own.
 
 use super::constraints::is_name;
 use super::error::ApiError;

@@ -115,7 +115,7 @@ impl<'j> StatementParameters<'j> {
 }
 
 /// Checks that the names in `FROM` are valid names of tables and indexes. Not for an `INSERT`, whose table
-/// the service looks up at once.
+/// DynamoDB looks up at once.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -140,8 +140,7 @@ pub(crate) enum PlanError {
     /// The table does not exist, or the key has the wrong form. In a transaction this is a reason for
     /// its cancellation.
     Item(ApiError),
-    /// The statement does not name the item to write. In a transaction the service has another text for
-    /// this.
+    /// The statement does not name the item to write. In a transaction DynamoDB has another text for this.
     KeyMissing,
 }
 

@@ -112,12 +112,12 @@ async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(Tcp
         Ok((stream, _)) => {
             // A response is sent complete, so waiting for more data would only delay it.
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection was closed before it began");
+                tracing::debug!(%error, "cannot set TCP_NODELAY on a new connection");
             }
             Some((stream, places.place().await?))
         }
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
+            tracing::warn!(%error, "cannot accept a connection");
             places.make_room();
             sleep(ACCEPT_PAUSE).await;
             None

@@ -65,7 +65,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
                     greetings.spawn(greetings_max, greeting);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "could not accept a peer's connection");
+                    tracing::warn!(%error, "cannot accept a connection from a peer");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -102,7 +102,7 @@ async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<Greet
             tracing::debug!("{reason}");
             tokio::time::sleep(REFUSAL_PAUSE).await;
         }
-        Err(Failure::Io(reason)) => tracing::debug!("a peer did not connect: {reason}"),
+        Err(Failure::Io(reason)) => tracing::debug!("the handshake with a peer failed: {reason}"),
     }
 }
 
@@ -150,7 +150,7 @@ async fn read(
             match encode(&answer) {
                 // If the connection has ended, the answer is dropped.
                 Ok(payload) => drop(answers.send((id, payload)).await),
-                Err(error) => tracing::error!(%error, "could not encode an answer"),
+                Err(error) => tracing::error!(%error, "cannot encode an answer to a peer"),
             }
             drop(permit);
         });
@@ -165,7 +165,7 @@ fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
         return Ok(payload);
     }
     let reason =
-        format!("the answer has {} bytes, too many for a message to another node", payload.len());
+        format!("the answer of {} bytes is too large for a message to another node", payload.len());
     postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
@@ -175,7 +175,7 @@ fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Questi
     if let Question::Node(message) = &question
         && identity.is_none_or(|identity| identity.node != message.from)
     {
-        return Err(io::Error::other("a message with the identity of another node"));
+        return Err(io::Error::other("the sender of a message is not the node of the connection"));
     }
     Ok(question)
 }
@@ -212,6 +212,6 @@ mod tests {
         let large = Response::Refused("x".repeat(PAYLOAD_BYTES_MAX));
         let payload = encode(&Answer::Node(Box::new(large))).unwrap();
         let Ok(Answer::Node(said)) = postcard::from_bytes(&payload) else { panic!("no answer") };
-        assert!(matches!(*said, Response::Unknown(reason) if reason.contains("too many")));
+        assert!(matches!(*said, Response::Unknown(reason) if reason.contains("too large")));
     }
 }

@@ -95,7 +95,7 @@ impl Peer {
             return Err(unsent(format!("a message of {} bytes is too large", payload.len())));
         }
         let (outcome, received) = oneshot::channel();
-        let full = |_| unsent("too many messages to it wait to be sent".to_owned());
+        let full = |_| unsent("the connection's send queue is full".to_owned());
         self.jobs.try_send(Job { payload, outcome }).map_err(full)?;
         match tokio::time::timeout(timeout, received).await {
             Ok(Ok(outcome)) => outcome,
@@ -142,7 +142,7 @@ impl Pending {
         }
         if pending.len() >= PENDING_MAX {
             let _ = outcome
-                .send(Err(CallError::Unreachable("too many messages are unanswered".to_owned())));
+                .send(Err(CallError::Unreachable("too many messages on the connection are unanswered".to_owned())));
             return false;
         }
         pending.insert(id, Waiting { since: Instant::now(), outcome });

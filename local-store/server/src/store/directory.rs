@@ -44,7 +44,7 @@ const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGME
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The name of the file with the identity of the node.
 const IDENTITY: &str = "identity";
-/// The name of the lock files. One is locked while a directory, or a state in it, is open.
+/// The name of the lock files. A lock file is locked while a directory, or a state in it, is open.
 const LOCK: &str = "lock";
 /// The name of the file with the reason in a directory that was set aside.
 const REASON: &str = "reason";
@@ -171,10 +171,10 @@ impl NodeFiles {
 
 /// The reason why a directory cannot be used.
 pub(crate) enum Problem {
-    /// Its files are damaged, so it must be set aside.
+    /// The files of the directory are damaged, so the directory must be set aside.
     Damaged(String),
-    /// A stopping node of this process still has it open. No other process can, because this one holds the
-    /// lock of the whole data directory.
+    /// A stopping node of this process still has the directory open. No other process can have it open,
+    /// because this process holds the lock of the whole data directory.
     InUse(String),
     /// Any other problem. The store must not start.
     Other(String),
@@ -184,13 +184,13 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // On a full disk the open fails as a whole: no write has been accepted yet that the store could
+            // On a full disk, opening fails as a whole, because there is no write yet that the store could
             // refuse.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
                 Self::Other(format!(
-                    "cannot {} `{}` of the log, which has {} MB: {}; free that much for each node",
+                    "cannot {} `{}`, a log segment of {} MB: {}; free that much disk space for each node",
                     disk.operation,
                     disk.file,
                     SEGMENT_BYTES / (1024 * 1024),
@@ -358,15 +358,14 @@ pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{count} directories of node {slot} are already set aside: replace the disk, move them away, \
-         and start the store again"
+        "{count} directories of node {slot} are already set aside: replace the disk, move these directories elsewhere, and restart the store"
     ))
 }
 
 /// Renames a damaged directory and writes the reason into it. The caller must have released its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
-        format!("the damaged `{}` cannot be set aside: {error}", directory.display())
+        format!("cannot set the damaged directory `{}` aside: {error}", directory.display())
     };
     fs::write(directory.join(REASON), format!("{reason}\n")).map_err(fail)?;
     for number in 1_u32.. {
@@ -380,7 +379,7 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
         }
     }
     Err(format!(
-        "too many directories next to `{}` are set aside; move them away",
+        "too many directories next to `{}` are set aside; move the set-aside directories elsewhere",
         directory.display()
     ))
 }

@@ -123,8 +123,7 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
     let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
     if config.directory.join("log").is_dir() {
         return Err(
-            "it was written by a version with one replica, which this version cannot read: \
-            export what you need with that version, or choose another directory"
+            "the data was written by a version with one replica, which this version cannot read: export the data with that version, or choose another directory"
                 .to_owned(),
         );
     }
@@ -571,7 +570,8 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // On the heap, to keep the future small for a store with one arc, which never comes here.
+        // The future is boxed to stay small for a store with one arc, which never reaches this
+        // code.
         Box::pin(routes::submit(self, commands)).await
     }
 

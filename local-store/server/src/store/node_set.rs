@@ -1,5 +1,5 @@
-//! The nodes of this process from which a store reads. When a damaged node was rebuilt, the new node replaces
-//! it.
+//! The nodes of this process from which a store reads. After a rebuild, the new node replaces the damaged
+//! node.
 
 use std::sync::Arc;
 

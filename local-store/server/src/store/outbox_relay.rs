@@ -106,13 +106,13 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "the other arc does not know their index yet".to_owned(),
+            Ok(_) => "the receiving arc does not know the index yet".to_owned(),
         };
         if last_progress.elapsed() >= LOG_INTERVAL {
-            tracing::warn!(from, to, error, "index entries for another arc are waiting");
+            tracing::warn!(from, to, error, "index entries for another arc are not delivered yet");
             last_progress = Instant::now();
         }
-        tracing::debug!(from, to, error, "index entries for another arc are waiting");
+        tracing::debug!(from, to, error, "index entries for another arc are not delivered yet");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -145,7 +145,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     let upto = *upto;
     if upto.saturating_add(1) < first {
         let what =
-            format!("it has only the changes up to {upto}, and those before {first} are trimmed");
+            format!("the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}");
         return Err(Unavailable::NotDone(what));
     }
     if upto < first {
@@ -161,7 +161,7 @@ pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
         if replica.damage().is_stopped() {
-            return Err(Unavailable::NotDone("the node has ended".to_owned()));
+            return Err(Unavailable::NotDone("the node has stopped".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -60,7 +60,7 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
             (Destination::Definition, command) => define(store, command).await?,
             (Destination::Everyone, command) => ask_everyone(store, &command).await?,
             (Destination::To(_) | Destination::Items | Destination::Addressed, _) => {
-                let reason = "a command without the arc that it is for".to_owned();
+                let reason = "a command does not name the arc that it is for".to_owned();
                 return Err(Unavailable::NotDone(reason));
             }
         };
@@ -115,7 +115,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
     let Some(Reply::Table(table)) = reply else {
-        let unanswered = || Unavailable::Unknown("a command was not answered".to_owned());
+        let unanswered = || Unavailable::Unknown("a command got no reply".to_owned());
         return reply.ok_or_else(unanswered);
     };
     // The first arc has decided the change. If an arc is not updated here, the next tick updates it.

@@ -45,13 +45,13 @@ pub(crate) async fn run(store: WeakStore) {
         store.follow_time();
         // Only the process that serves the requests knows its hot partitions.
         if let Err(error) = split_hot(&store).await {
-            tracing::debug!(%error, "a tick was interrupted");
+            tracing::debug!(%error, "a tick failed; the next tick retries its work");
         }
         // Only leaders do the work, because they find it first.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
             // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {
-                tracing::debug!(%error, "a tick was interrupted");
+                tracing::debug!(%error, "a tick failed; the next tick retries its work");
             }
             if let Err(error) = transaction_recovery.finish(&store, arc).await {
                 tracing::debug!(%error, "an unfinished transaction is not recovered yet");

@@ -135,7 +135,7 @@ fn search(operations: &[Operation]) -> Option<String> {
                 })
                 .collect();
             Some(format!(
-                "no order explains its {} operations; the shortest prefix without an order has {}, the last of them:{}",
+                "no order explains its {} operations; the shortest prefix without an order has {} operations, the last of them:{}",
                 operations.len(),
                 short.len(),
                 lines.concat()

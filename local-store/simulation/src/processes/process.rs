@@ -81,7 +81,7 @@ impl Process {
             None => Ok(()),
             Some(ended) => {
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                Err(format!("the store has ended by itself ({ended}); its output: {said}"))
+                Err(format!("the store exited by itself ({ended}); its output: {said}"))
             }
         }
     }

@@ -59,7 +59,7 @@ impl Damage {
         }
     }
 
-    /// Returns the reason of the damage, if there is any.
+    /// Returns the reason of the damage, or `None` if the node is not damaged.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.get().map(String::as_str)

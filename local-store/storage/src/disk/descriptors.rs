@@ -42,9 +42,9 @@ pub fn is_passing(error: &io::Error) -> bool {
     is_exhausted(error) || kinds.contains(&error.kind())
 }
 
-/// Calls `open` again for as long as no descriptor is left. A call that fails for this reason must
-/// have changed nothing. Blocks the thread meanwhile, which is safe because requests have time-outs
-/// of their own.
+/// Calls `open` until it succeeds, or fails for another reason than the lack of a descriptor. A
+/// call that fails for lack of a descriptor must have changed nothing. Blocks the thread meanwhile,
+/// which is safe because requests have time-outs of their own.
 ///
 /// # Errors
 /// The error of the last call.
@@ -91,8 +91,7 @@ fn warn() {
     let limit = Descriptors::of_process().limit;
     tracing::warn!(
         limit,
-        "no file descriptor is left, opening files waits; close connections or raise the \
-         limit (`ulimit -n`, RLIMIT_NOFILE)"
+        "no file descriptor is left; files are opened once one is free: close connections or raise the limit (`ulimit -n`, RLIMIT_NOFILE)"
     );
 }
 

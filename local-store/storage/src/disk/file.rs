@@ -59,7 +59,7 @@ impl FileDisk {
 
     /// Opens a directory below this one, under the same lock, and creates it if necessary.
     ///
-    /// The name is durable when this returns.
+    /// The name is durable when this function returns.
     pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {
         let directory = self.directory.join(name);
         create_directory(&directory)?;

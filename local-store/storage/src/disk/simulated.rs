@@ -21,8 +21,8 @@ pub enum Fault {
     Io,
     /// The operation fails for lack of space and changes nothing.
     OutOfSpace,
-    /// The power goes off before the operation takes effect. It and every later operation fail
-    /// until [`SimulatedDisk::power_cut`]. A create leaves a file of half its size.
+    /// The power goes off before the operation takes effect. This operation and every later
+    /// operation fail until [`SimulatedDisk::power_cut`]. A create leaves a file of half its size.
     PowerOff,
 }
 

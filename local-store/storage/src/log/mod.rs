@@ -15,8 +15,8 @@
 //! # What recovery accepts
 //!
 //! [`Log::open`] reads everything. Each record says up to which index the log was durable when the
-//! record was written (`synced_end`); each segment says which one it continues and from which
-//! index. Recovery follows these rules:
+//! record was written (`synced_end`); each segment names the segment that it continues, and its own
+//! first index. Recovery follows these rules:
 //!
 //! 1. In every segment but the last, every record up to the next segment's first index must be
 //!    whole.
@@ -145,12 +145,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns the index of the oldest entry, or of the next one if there is none.
+    /// Returns the index of the oldest entry. Without entries, returns the index of the next entry.
     pub fn first_index(&self) -> u64 {
         self.segments.first().map_or(0, |segment| segment.header.first_index)
     }
 
-    /// Returns the index of the next entry: one more than the last one's.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub fn next_index(&self) -> u64 {
         self.segments.last().map_or(0, Segment::next_index)
     }
@@ -184,8 +184,8 @@ impl Log {
 
     /// Appends a group of entries, with one write unless they do not fit into the current segment.
     ///
-    /// They can be read when this returns, and are durable when the next [`Log::sync`] returns.
-    /// After a crash in between, a prefix of them exists.
+    /// The entries can be read when this function returns, and are durable when the next
+    /// [`Log::sync`] returns. After a crash in between, a prefix of them exists.
     /// # Errors
     ///
     /// [`Error::NotContiguous`], [`Error::TooLarge`] and [`Error::OutOfSpace`]: nothing was
@@ -259,7 +259,8 @@ impl Log {
     }
 
     /// Discards the entries up to `upto`, inclusive. Only whole segments are removed, so some of
-    /// these entries may stay; [`Log::first_index`] says which. Durable when this returns.
+    /// these entries may stay; [`Log::first_index`] says which. The truncation is durable when this
+    /// function returns.
     ///
     /// If `upto` is beyond the last entry, all entries are removed and the log continues at `upto +
     /// 1`, which is necessary when a snapshot replaces entries that this node never had.
@@ -282,7 +283,7 @@ impl Log {
         })
     }
 
-    /// Runs a change unless the log has stopped, and stops it after a fatal error.
+    /// Runs a change unless the log has stopped, and stops the log after a fatal error.
     fn change<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -393,8 +394,8 @@ impl Log {
         }
     }
 
-    /// Removes a segment from the log: its file becomes a spare, or is deleted. Durable when this
-    /// returns.
+    /// Removes a segment from the log: its file becomes a spare, or is deleted. The removal is
+    /// durable when this function returns.
     fn retire(&mut self, place: usize) -> Result<(), Error> {
         let segment = self.segments.remove(place);
         self.retire_file(&segment.name, segment.header.size_bytes)

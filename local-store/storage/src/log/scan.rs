@@ -1,4 +1,5 @@
-//! Reads a segment from its beginning and returns how far it is whole, and what follows.
+//! Reads the records of a segment up to the first one that is not whole, and classifies the bytes
+//! after it.
 //!
 //! It only reads, one window of the file at a time; `recovery` acts on the findings.
 

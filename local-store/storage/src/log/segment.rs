@@ -26,7 +26,7 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 pub(super) struct Header {
     /// Unique in a directory and ascending. Zero in a spare file that was never used.
     pub(super) id: u64,
-    /// The segment whose entries precede these; zero if the log begins with this one.
+    /// The id of the segment that precedes this one; zero if the log begins with this segment.
     pub(super) previous_id: u64,
     /// The index of the first record. It also ends the previous segment: records there from this
     /// index on were torn, and were cut off.

@@ -70,8 +70,8 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Returns the key prefixes and the positions of rows: of those whose prefix is wanted and that
-    /// have a version to keep.
+    /// Returns the key prefixes and the positions of the rows whose prefix is wanted and that have
+    /// a version to keep.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,

@@ -82,7 +82,7 @@ impl DiskRows {
         Ok(())
     }
 
-    /// Returns whether the next row is one of a queue. No key is in both.
+    /// Returns whether the next row comes from a queue. No key is both in the tree and in a queue.
     fn is_queue_next(&self) -> bool {
         let queue = self.queues.as_ref().and_then(Rows::row);
         match (queue, &self.tree_row) {

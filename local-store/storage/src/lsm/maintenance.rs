@@ -31,8 +31,8 @@ const RUNS_TO_MERGE: u8 = 10;
 /// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the
-/// first two go first.
+/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the first
+/// two levels are merged first.
 const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
 /// The maintenance thread, as the storage uses it.
@@ -230,7 +230,7 @@ impl Work {
         }
         // No small merge is left, and writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "merging all tables; writers and a shutdown wait for it");
+        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this is done");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
             // Without this error, writers would wait forever.

@@ -12,7 +12,7 @@
 //! the crate lsm-tree keeps every version until it is flushed.
 //!
 //! A read may find damage long after the storage was opened. The damage is recorded in a file
-//! beside the storage, which then never opens again.
+//! beside the storage, which then refuses to open.
 
 mod blocks;
 mod disk_rows;
@@ -446,7 +446,7 @@ impl State {
         if rows.is_empty() {
             return Ok(None);
         }
-        // Only a flush changes the queues, and this one holds the flush lock.
+        // Only a flush changes the queues, and this flush holds the flush lock.
         let queues = Arc::clone(&self.view_states().now().queues);
         QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
     }

@@ -246,7 +246,7 @@ impl Rows {
         }
     }
 
-    /// Removes a row that is not in the order, or not any more.
+    /// Removes a row that is not in the key order, or no longer in it.
     fn free(&mut self, place: Place) {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };

@@ -124,8 +124,8 @@ impl LsmView {
         }
     }
 
-    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is created
-    /// again after the current row.
+    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is
+    /// recreated after the current row.
     fn advance(
         &self,
         stored: &mut DiskRows,
@@ -255,8 +255,9 @@ impl View for LsmView {
     }
 }
 
-/// Returns the cursor with the first row of all, the newest if several have its key; `None` if the
-/// stored row comes before all of them.
+/// Returns the cursor whose row comes first in the order of the scan; if several cursors have a row
+/// with that key, the one with the newest version. Returns `None` if the stored row comes before
+/// all of them.
 fn first_of(
     cursors: &[Cursor<'_>],
     stored: Option<(&[u8], &[u8])>,

@@ -155,8 +155,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
 /// Returns the reason why a node with set-aside directories does not create a cluster.
 fn set_aside_before(aside: &[String]) -> String {
     format!(
-        "this node had data, which was damaged and set aside ({}): it waits for a rebuild from its peers, \
-         and creates no new cluster; to start with an empty store, move these directories away",
+        "the data of this node was damaged and set aside ({}): the node waits for a rebuild from its peers and creates no new cluster; to start with an empty store, move the set-aside directories elsewhere",
         aside.join(", ")
     )
 }
@@ -180,7 +179,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
     if files.log.is_fresh() && !files.has_empty_states()? {
         // Without its log the node does not know how it voted, so it must not vote again under this identity.
         drop(files);
-        cluster::set_aside(data, slot, "its log is missing")?;
+        cluster::set_aside(data, slot, "the node's log is missing")?;
         return Ok(None);
     }
     Ok(Some(files))
@@ -274,7 +273,7 @@ impl Begin<'_> {
                     && let Some(opened) = files.take()
                 {
                     tracing::info!(
-                        "the creation of the cluster was interrupted, and is completed now"
+                        "completing the interrupted creation of the cluster"
                     );
                     return self.start_member(opened).await;
                 }
@@ -283,7 +282,7 @@ impl Begin<'_> {
                         if files.take().is_some() {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
-                        tracing::info!("this node is rebuilt from its peers");
+                        tracing::info!("rebuilding this node from its peers");
                         return self.start_node(self.adopt_identity(&invitation, None)?).await;
                     }
                     Err(reason) => progress.say(&format!("no leader admits this node: {reason}")),
@@ -409,7 +408,7 @@ impl Begin<'_> {
         Err(reasons.join("; "))
     }
 
-    /// Stores the identity of the invitation durably as that of this process.
+    /// Stores the identity of the invitation durably as the identity of this process.
     fn adopt_identity(
         &self,
         invitation: &Invitation,
@@ -452,8 +451,7 @@ impl Begin<'_> {
             let answers = self.ask_all().await;
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
-                    "this directory is of incarnation {} of node {}, which incarnation {} has \
-                     replaced: move `node-{}` away, so that the node is rebuilt",
+                    "this directory belongs to incarnation {} of node {}, which incarnation {} has replaced: move `node-{}` away so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),

@@ -150,7 +150,7 @@ impl Cluster {
             process.incarnation += 1;
             process.rotten = false;
         }
-        self.environment.note(&format!("node {node} begins again with nothing: {why}"));
+        self.environment.note(&format!("node {node} restarts with an empty disk: {why}"));
     }
 
     /// Damages some of a node's data. The node must not be running.

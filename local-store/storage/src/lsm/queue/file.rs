@@ -137,14 +137,14 @@ impl QueueFile {
         let file = self.reopen()?;
         file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
         if xxh3_64(&bytes) != block.checksum {
-            return Err(damaged(&self.path, "the checksum of a block differs from its list"));
+            return Err(damaged(&self.path, "the checksum of a block differs from the file's list of blocks"));
         }
         let rows = BlockRows::new(bytes);
         rows.filter(|rows| rows.len() == length(block.rows))
-            .ok_or_else(|| damaged(&self.path, "the rows of a block differ from its list"))
+            .ok_or_else(|| damaged(&self.path, "the rows of a block differ from the file's list of blocks"))
     }
 
-    /// Verifies all of the file in chunks; `pace` may stop it between two of them.
+    /// Verifies all of the file in chunks; `pace` may stop the verification between two chunks.
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
@@ -311,7 +311,7 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file. It is removed on drop, unless [`FileWriter::finish`] was called.
+    /// Creates the file. The file is removed on drop, unless [`FileWriter::finish`] was called.
     ///
     /// # Errors
     /// When the file cannot be made.

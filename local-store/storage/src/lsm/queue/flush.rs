@@ -163,7 +163,7 @@ fn indices_of<'a>(
 }
 
 /// Returns the files to merge with the new one, if any: some of the smallest size class that has
-/// enough files. `files` are numbers and bytes.
+/// enough files. `files` has the number and the bytes of each file.
 pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     for (place, (_, many)) in SIZES.iter().enumerate() {

@@ -135,8 +135,8 @@ impl Queues {
         Ok(rows.row().map(|(_, value)| Value::from(value)))
     }
 
-    /// Verifies the file with the first number after `after`, and returns that; `None` after the
-    /// last one.
+    /// Verifies the file with the first number after `after`, and returns that number; `None` after
+    /// the last file.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
