@@ -225,7 +225,7 @@ impl Number {
     pub const ORDERED_BYTES_MAX: usize = 4 + NUMBER_DIGITS_MAX / 2;
 
     /// Appends bytes whose unsigned order is the order of the numbers. No encoding is a prefix of
-    /// another one.
+    /// another encoding.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
         if self.is_zero() {
             out.push(CLASS_ZERO);

@@ -50,7 +50,7 @@ pub fn parse_projection(
 }
 
 impl Projection {
-    /// Selects the values at `paths`. No path may lead to or into another one.
+    /// Selects the values at `paths`. No path may lead to or into another path.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {

@@ -32,7 +32,7 @@ struct Changes {
     is_legacy: bool,
 }
 
-/// The change of one path. No path leads to or into another one.
+/// The change of one path. No path leads to or into another path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Action {
     Set { path: Path, value: SetValue },
@@ -133,7 +133,7 @@ impl Update {
     }
 
     /// Returns the item that the update creates from its key attributes. Differs from
-    /// [`Update::apply`] only in `REMOVE` of a nested path, which is no error, as on the service.
+    /// [`Update::apply`] only in `REMOVE` of a nested path, which is no error, as in DynamoDB.
     ///
     /// # Errors
     /// See [`Update::apply`].
@@ -191,9 +191,9 @@ impl Update {
         paths.into_iter()
     }
 
-    /// Returns the values at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new
-    /// item for `UPDATED_NEW`. A list index is a position in the given list, so an element that was
-    /// appended beyond the end is absent, as on the service.
+    /// Returns the values at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new item
+    /// for `UPDATED_NEW`. A list index is a position in the given list, so an element that was appended
+    /// beyond the end is absent, as in DynamoDB.
     #[must_use]
     pub fn updated_attributes(&self, item: &Item) -> Item {
         Projection::of(self.touched()).apply(item)
@@ -354,7 +354,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns the precedence of an error: the service reports the one with the lowest number.
+/// Returns the precedence of an error: DynamoDB reports the one with the lowest number.
 fn precedence(error: &UpdateError) -> u8 {
     match error {
         UpdateError::IncorrectType | UpdateError::TypeMismatch => 0,

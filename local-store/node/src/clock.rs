@@ -1,6 +1,6 @@
 //! The store's clock: the wall clock plus an offset, which can be frozen and advanced.
 //!
-//! Store time never goes back. TTL, shard rotation, retention and iterators follow it, so a day can
+//! Store time never decreases. TTL, shard rotation, retention and iterators follow it, so a day can
 //! pass in a test. This is the only module that reads the system's time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

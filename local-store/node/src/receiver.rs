@@ -126,7 +126,7 @@ async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silen
         tokio::time::sleep_until(until).await;
         let Some(place) = place.upgrade() else { return };
         let mut incoming = place.lock().await;
-        // A new transfer has replaced this one, or this one is being installed.
+        // A new transfer has replaced this transfer, or this transfer is being installed.
         let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };

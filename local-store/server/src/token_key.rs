@@ -138,9 +138,9 @@ mod tests {
         fs::write(&file, b"short").unwrap();
         assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove it")));
         let damaged = TokenKey::of_member(folder.path());
-        assert!(
-            damaged.is_err_and(|error| error.contains("; copy the file from the data directory of another node"))
-        );
+        assert!(damaged.is_err_and(|error| {
+            error.contains("; copy the file from the data directory of another node")
+        }));
         fs::remove_file(&file).unwrap();
         let missing = TokenKey::of_member(folder.path());
         assert!(missing.is_err_and(|error| error.contains("of another node")));

@@ -36,7 +36,7 @@ pub struct Arguments {
 enum Command {
     /// Cut the power at any disk operation, and check that log and state recover completely
     PowerLoss {
-        /// Number of disk images after a power cut to open
+        /// Number of disk images to open, each as a power cut left it
         #[arg(long, default_value_t = 20_000)]
         images: u64,
         /// First seed
@@ -115,7 +115,9 @@ struct Runs {
 
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found.ok_or_else(|| "unknown mutation; docs/development/simulation.md lists the names".to_owned())
+    found.ok_or_else(|| {
+        "unknown mutation; docs/development/simulation.md lists the names".to_owned()
+    })
 }
 
 /// Runs the command.

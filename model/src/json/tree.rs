@@ -175,7 +175,9 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
         match self.left.get().checked_sub(1) {
             Some(left) => self.left.set(left),
-            None => return Err(D::Error::custom("more values than a request of this length can have")),
+            None => {
+                return Err(D::Error::custom("more values than a request of this length can have"));
+            }
         }
         if self.levels == 0 {
             // serde_json skips the value in a loop, without recursion.

@@ -1,7 +1,7 @@
 //! The grammar of `SELECT`: the columns, the table or index, and the order.
 //!
-//! A PartiQL statement that the service does not support is parsed to its end and then refused, in the
-//! service's order: clauses, then the table, then the columns.
+//! A PartiQL statement that DynamoDB does not support is parsed to its end and then refused, in DynamoDB's
+//! order: clauses, then the table, then the columns.
 
 use super::conditions::is_comparison;
 use super::keywords::is_keyword;
@@ -81,7 +81,7 @@ impl Parser<'_> {
         Ok(refusal)
     }
 
-    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which the service refuses in this order.
+    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which DynamoDB refuses in this order.
     fn clauses_behind(&mut self, refusals: &mut Refusals) -> Parsed<()> {
         if self.take_word("GROUP") {
             self.expect_word("BY")?;
@@ -246,7 +246,7 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    /// Parses the attributes after `ORDER`, each with whether it is forward.
+    /// Parses the attributes after `ORDER`, each with true for ascending order.
     fn order(&mut self) -> Parsed<Vec<(String, bool)>> {
         self.expect_word("BY")?;
         let mut terms = Vec::new();

@@ -99,7 +99,7 @@ impl Group {
         }
     }
 
-    /// Returns the index after that of the last entry.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub(super) fn next(&self) -> u64 {
         if self.slots.is_empty() {
             return self.purged.map_or(0, |at| at.index + 1);

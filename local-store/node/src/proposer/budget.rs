@@ -17,7 +17,7 @@ const WRITES_MAX: usize = 4096;
 /// replace. A node applies this many bytes in some tenths of a second.
 const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The least number of writes that an entry accepts. This many writes produce the bytes above if
-/// each replaces an item of the largest size by another one.
+/// each replaces an item of the largest size by another item of this size.
 const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
 /// The limit of writes per entry, from the sizes in earlier entries.

@@ -157,7 +157,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
     let mut bytes_before = 0;
     while let Some(first) = waiting.recv().await {
         let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
-        // The size of the last entry is the best estimate for this one.
+        // The size of the last entry is the best estimate for the next entry.
         let encoder = EntryEncoder::with_room(bytes_before);
         let gathered = gather(encoder, first, &mut waiting, &clock, budget.writes_max());
         let Gathered { entry, bytes, waiters, writes } = match gathered {
@@ -202,8 +202,8 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // The client has gone. It can be skipped, because no client was told that the commands
-            // were applied.
+            // The client has gone. It can be skipped, because no client was notified that the
+            // commands were applied.
             next = waiting.try_recv().ok();
             continue;
         };

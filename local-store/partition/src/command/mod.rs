@@ -299,7 +299,7 @@ pub struct Write {
 /// The change that a write makes to an item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WriteAction {
-    /// Replace the item by this one, whose size and key were validated.
+    /// Replace the item by the given item, whose size and key were validated.
     Put(EncodedItem),
     /// Delete the item.
     Delete,

@@ -15,7 +15,7 @@ use crate::table::billing::Billing;
 const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
 /// Milliseconds of a day; the days for throughput decreases begin at 00:00 UTC.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Error text for a policy that is not the one that the request expected.
+/// Error text for a policy that differs from the policy that the request expected.
 pub const POLICY_CHANGED: &str = "the resource policy is not the expected one";
 
 /// Reads and writes per second.

@@ -65,7 +65,7 @@ pub struct Locked {
 pub enum Fate {
     /// No change: the transaction only has a condition on it.
     Stays,
-    /// The item is replaced by this one, or deleted if `None`.
+    /// The item is replaced by the given item, or deleted if `None`.
     Becomes(Option<EncodedItem>),
 }
 

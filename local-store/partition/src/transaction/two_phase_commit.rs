@@ -111,7 +111,8 @@ pub(crate) fn decide(
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
         if let Some(reply) = transaction::recall_token(overlay, now, token, *fingerprint)? {
-            // Another transaction with this token was committed in between, so this one is aborted.
+            // Another transaction with this token was committed in between, so this transaction is
+            // aborted.
             let decision = Decision { began, commit: false, participants };
             keys::write_decision(overlay, id, &decision, true)?;
             return Ok(reply);

@@ -345,6 +345,8 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
-        Request::Unclear(_) => Err(ApiError::defect("an invalid request of a batch passed validation")),
+        Request::Unclear(_) => {
+            Err(ApiError::defect("an invalid request of a batch passed validation"))
+        }
     }
 }

@@ -308,7 +308,10 @@ impl ApiError {
     #[must_use]
     pub fn defect(reason: &str) -> Self {
         tracing::error!(reason, "a request failed because of a defect in the store");
-        Self::new(ErrorType::InternalServerError, "The request failed because of a defect in the store")
+        Self::new(
+            ErrorType::InternalServerError,
+            "The request failed because of a defect in the store",
+        )
     }
 
     /// Adapts the error to a statement. If the condition of an insert fails, the item already exists.

@@ -38,7 +38,7 @@ fn constrain_revision(constraints: &mut Constraints, revision: Option<&str>) {
     }
 }
 
-/// Refuses a change if the table's policy is not the one that the request expects.
+/// Refuses a change if the table's policy differs from the policy that the request expects.
 fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError> {
     let name = &table.name;
     let found = table.options.policy.as_ref().map(|policy| policy.revision.to_string());

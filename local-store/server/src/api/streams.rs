@@ -89,7 +89,9 @@ impl FoundStream {
 
     /// Returns the stream.
     pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
-        self.table.stream(&self.label).ok_or_else(|| ApiError::defect("the table lacks the stream that was found before"))
+        self.table
+            .stream(&self.label)
+            .ok_or_else(|| ApiError::defect("the table lacks the stream that was found before"))
     }
 
     /// Returns the stream and one of its shards.

@@ -188,10 +188,7 @@ pub async fn interrupted() {
 
 /// Replaces this process with a new one of the same program, with the same arguments.
 fn restart_process(reason: &str) {
-    tracing::warn!(
-        reason,
-        "this node is damaged; restarting the process to rebuild the node"
-    );
+    tracing::warn!(reason, "this node is damaged; restarting the process to rebuild the node");
     let program = env::current_exe();
     let error = match program {
         Ok(program) => process::Command::new(program).args(env::args_os().skip(1)).exec(),

@@ -123,7 +123,7 @@ impl Progress {
         self.wanted.notify_one();
     }
 
-    /// Waits until another connection needs the place of this one.
+    /// Waits until another connection needs the place of this connection.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }

@@ -103,7 +103,9 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
                 return refuse("the clock cannot advance beyond the year 9999");
             }
             Ok(millis) => store.clock().advance(millis),
-            Err(_) => return refuse("the clock cannot be set back: `advance_ms` must be 0 or more"),
+            Err(_) => {
+                return refuse("the clock cannot be set back: `advance_ms` must be 0 or more");
+            }
         },
         (name, _) => return refuse(&format!("unknown change, or invalid value for it: `{name}`")),
     };
@@ -176,7 +178,10 @@ async fn delete_tables(store: &Store) -> Answer {
     if refused.is_empty() {
         return success(format!("{{\"deleted\":{}}}", own.len()));
     }
-    let what = format!("deletion protection prevented the deletion of {}; all other tables were deleted", refused.join(", "));
+    let what = format!(
+        "deletion protection prevented the deletion of {}; all other tables were deleted",
+        refused.join(", ")
+    );
     let instead = "the same request after UpdateTable with DeletionProtectionEnabled=false";
     refusal(StatusCode::CONFLICT, &what, place, instead)
 }

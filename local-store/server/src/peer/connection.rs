@@ -141,8 +141,9 @@ impl Pending {
             pending.retain(|_, waiting| !waiting.outcome.is_closed());
         }
         if pending.len() >= PENDING_MAX {
-            let _ = outcome
-                .send(Err(CallError::Unreachable("too many messages on the connection are unanswered".to_owned())));
+            let _ = outcome.send(Err(CallError::Unreachable(
+                "too many messages on the connection are unanswered".to_owned(),
+            )));
             return false;
         }
         pending.insert(id, Waiting { since: Instant::now(), outcome });

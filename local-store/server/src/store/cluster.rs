@@ -119,8 +119,8 @@ async fn lead_arc(
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
         tokio::spawn(heal(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The node that initializes the group stands for election first, so each arc starts with another node
-        // to spread the leaders.
+        // The node that initializes the group stands for election first, so each arc starts with a different
+        // node, to spread the leaders.
         first.initialize(members).await?;
     }
     Ok(())

@@ -144,8 +144,9 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     };
     let upto = *upto;
     if upto.saturating_add(1) < first {
-        let what =
-            format!("the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}");
+        let what = format!(
+            "the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}"
+        );
         return Err(Unavailable::NotDone(what));
     }
     if upto < first {

@@ -21,8 +21,8 @@ use tokio::task::JoinError;
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// The number of attempts of a transaction that conflicts with another one. The pause before the second
-/// attempt doubles each time. All attempts together take longer than a transaction usually runs.
+/// The number of attempts of a transaction that conflicts with another transaction. The pause before the
+/// second attempt doubles each time. All attempts together take longer than a transaction usually runs.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The number of attempts of a read over several arcs without locks.
@@ -51,7 +51,11 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
-    let lost = |error| Err(Unavailable::Unknown(format!("the task of the transaction's coordinator failed: {error}")));
+    let lost = |error| {
+        Err(Unavailable::Unknown(format!(
+            "the task of the transaction's coordinator failed: {error}"
+        )))
+    };
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
 }
 
@@ -223,7 +227,8 @@ impl Coordinator {
         Ok(writes)
     }
 
-    /// Releases what the arcs have prepared. Recovery releases it in an arc that cannot be reached.
+    /// Releases the locks of the arcs that have prepared. In an arc that cannot be reached,
+    /// recovery releases the locks.
     async fn give_up(&self, id: TransactionId, began: EpochMillis) {
         let _ = finish(&self.store, &self.parts, id, began, false).await;
     }
@@ -446,7 +451,8 @@ pub(super) async fn read_with_locks(
         id: store.shared.ids.draw(None),
         began: store.now(),
     };
-    let lost = |error| Err(Unavailable::NotDone(format!("the task of the locking read failed: {error}")));
+    let lost =
+        |error| Err(Unavailable::NotDone(format!("the task of the locking read failed: {error}")));
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 

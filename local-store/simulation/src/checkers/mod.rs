@@ -33,7 +33,7 @@ const COMPLAINTS_MAX: usize = 5;
 pub struct Violation {
     /// The checker that found it.
     pub checker: &'static str,
-    /// What is wrong.
+    /// The description of the violation.
     pub what: String,
 }
 

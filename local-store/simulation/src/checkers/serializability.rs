@@ -250,7 +250,10 @@ fn describe(made: &[&Transaction], cycle: &[(usize, Why)]) -> String {
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))
         .map(|(transaction, why)| format!("\n    {} -{}->", name(transaction), why.describe()))
         .collect();
-    format!("these transactions have no order, because each must precede the next:{}", steps.concat())
+    format!(
+        "these transactions have no order, because each must precede the next:{}",
+        steps.concat()
+    )
 }
 
 #[cfg(test)]

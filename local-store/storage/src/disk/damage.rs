@@ -45,7 +45,7 @@ impl Damage {
         Self(Arc::new(Shared { has_peers, reason: OnceLock::new(), condition }))
     }
 
-    /// Returns whether other nodes can rebuild this one.
+    /// Returns whether other nodes can rebuild this node.
     #[must_use]
     pub fn has_peers(&self) -> bool {
         self.0.has_peers

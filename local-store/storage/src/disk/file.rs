@@ -33,7 +33,7 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InUse`] if another process, or this one, holds the lock already.
+    /// [`ErrorKind::InUse`] if this process or another process already holds the lock.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Error> {
         let directory = directory.into();
         create_directory(&directory)?;
@@ -57,7 +57,7 @@ impl FileDisk {
         Ok(FileDisk { directory, lock: Arc::new(file) })
     }
 
-    /// Opens a directory below this one, under the same lock, and creates it if necessary.
+    /// Opens a subdirectory of this directory, under the same lock, and creates it if necessary.
     ///
     /// The name is durable when this function returns.
     pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {

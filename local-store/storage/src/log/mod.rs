@@ -134,7 +134,7 @@ pub struct Log {
     /// Names of files that can become segments.
     spares: Vec<String>,
     spare_number_next: u64,
-    /// The highest id of any file here so far.
+    /// The highest id of any file that the directory has had.
     segment_id_last: u64,
     /// Entries below this index are durable.
     synced_end: u64,

@@ -26,7 +26,7 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 pub(super) struct Header {
     /// Unique in a directory and ascending. Zero in a spare file that was never used.
     pub(super) id: u64,
-    /// The id of the segment that precedes this one; zero if the log begins with this segment.
+    /// The id of the preceding segment; zero if the log begins with this segment.
     pub(super) previous_id: u64,
     /// The index of the first record. It also ends the previous segment: records there from this
     /// index on were torn, and were cut off.
@@ -118,7 +118,7 @@ impl Segment {
         Segment { name: name(header.id), header, file, offsets, end_offset: DATA_OFFSET }
     }
 
-    /// Returns the index after that of the last entry.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub(super) fn next_index(&self) -> u64 {
         self.header.first_index + self.offsets.len() as u64
     }

@@ -162,7 +162,7 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Wakes the writers now, because those that wait for a flush need not wait for a merge.
+        // Wakes the writers now, because writers that wait for a flush need not wait for a merge.
         // Taking the lock first ensures that no writer is between its check and its wait, where it
         // would miss the notification.
         drop(self.lock());

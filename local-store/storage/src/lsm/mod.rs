@@ -319,7 +319,7 @@ impl Drop for State {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A restarted node may have removed the directory and created another one in its place.
+        // A restarted node may have removed the directory and created a new one in its place.
         let same = |own: fs::Metadata, found: fs::Metadata| {
             (own.dev(), own.ino()) == (found.dev(), found.ino())
         };
@@ -545,8 +545,8 @@ fn lock(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Acquires a file's lock, and retries for a moment: a forked child holds the lock until it
-/// executes its own program.
+/// Acquires a file's lock, and retries for a tenth of a second, because a forked child holds the
+/// lock until it executes its own program.
 fn take(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {

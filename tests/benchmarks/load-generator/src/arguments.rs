@@ -8,7 +8,7 @@ use crate::ceiling::Ceiling;
 use crate::client::Endpoint;
 use crate::workload::{Follower, Operation};
 
-/// Measure a DynamoDB endpoint, or what this machine can do without one
+/// Measure a DynamoDB endpoint, or the upper bounds of this machine without one
 #[derive(Clone, Debug, Parser)]
 #[command(after_help = "Examples:\n  \
     load-generator --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     /// Measure this endpoint: plain HTTP, as http://HOST:PORT
     #[arg(long, value_name = "URL", required_unless_present_any = ["ceiling", "serve_ceiling"])]
     pub(crate) endpoint: Option<Endpoint>,
-    /// What to measure
+    /// Operations to measure
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "update", "query", "batch"])]
     pub(crate) operations: Vec<Operation>,
     /// Features of the tables that add to the cost of writes

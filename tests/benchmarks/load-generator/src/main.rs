@@ -55,7 +55,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         return ceiling::serve(ceiling, &folder).await;
     }
     if cfg!(debug_assertions) {
-        say("note: this is a development build: the load and the ceilings use more CPU than with --release");
+        say(
+            "note: this is a development build: the load and the ceilings use more CPU than with --release",
+        );
     }
     print(report::HEADER)?;
     let mut run = Run { arguments, folder, rows: Vec::new(), sum: SumCheck::default() };

@@ -272,9 +272,7 @@ impl Begin<'_> {
                     && self.has_died_early(&answers, &opened.identity).await
                     && let Some(opened) = files.take()
                 {
-                    tracing::info!(
-                        "completing the interrupted creation of the cluster"
-                    );
+                    tracing::info!("completing the interrupted creation of the cluster");
                     return self.start_member(opened).await;
                 }
                 match self.rejoin().await {
@@ -350,7 +348,7 @@ impl Begin<'_> {
         join_all(self.peers.slots().map(ask)).await.into_iter().collect()
     }
 
-    /// Creates a cluster whose first node is this one.
+    /// Creates a cluster whose first node is the node of this process.
     fn create_cluster(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);

@@ -105,7 +105,12 @@ impl PeerService {
         let own = self.local.identity.borrow().clone();
         match own {
             Some(own) if own == invitation.identity => return Answer::Joined,
-            Some(own) => return Answer::Refused(format!("node {} is already in cluster {}", self.local.slot, own.cluster)),
+            Some(own) => {
+                return Answer::Refused(format!(
+                    "node {} is already in cluster {}",
+                    self.local.slot, own.cluster
+                ));
+            }
             None => {}
         }
         let (answer, answered) = oneshot::channel();
@@ -135,7 +140,10 @@ impl PeerService {
                 ));
             }
             None => {
-                return Answer::Refused(format!("node {} cannot reach node {slot}", self.local.slot));
+                return Answer::Refused(format!(
+                    "node {} cannot reach node {slot}",
+                    self.local.slot
+                ));
             }
         }
         let admitted = async {

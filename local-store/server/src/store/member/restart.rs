@@ -40,7 +40,11 @@ pub(super) async fn run(
         match checked {
             Ok(()) => return restart(reason),
             Err(why) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
-                tracing::warn!(reason, why, "this node is damaged, but its directory cannot be set aside yet");
+                tracing::warn!(
+                    reason,
+                    why,
+                    "this node is damaged, but its directory cannot be set aside yet"
+                );
                 logged_at = Some(Instant::now());
             }
             Err(_) => {}

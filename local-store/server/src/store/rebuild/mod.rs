@@ -52,7 +52,10 @@ pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
         match set_aside {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
             Err(reason) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
-                tracing::warn!(reason, "node {slot} is damaged, but its directory cannot be set aside yet");
+                tracing::warn!(
+                    reason,
+                    "node {slot} is damaged, but its directory cannot be set aside yet"
+                );
                 logged_at = Some(Instant::now());
             }
             Err(_) => {}
@@ -83,7 +86,8 @@ impl Rebuild {
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
         check_redundancy(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
-        let leader = of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
+        let leader =
+            of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
         // From now on no request uses the damaged node.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();

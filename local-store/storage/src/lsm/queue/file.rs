@@ -137,11 +137,15 @@ impl QueueFile {
         let file = self.reopen()?;
         file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
         if xxh3_64(&bytes) != block.checksum {
-            return Err(damaged(&self.path, "the checksum of a block differs from the file's list of blocks"));
+            return Err(damaged(
+                &self.path,
+                "the checksum of a block differs from the file's list of blocks",
+            ));
         }
         let rows = BlockRows::new(bytes);
-        rows.filter(|rows| rows.len() == length(block.rows))
-            .ok_or_else(|| damaged(&self.path, "the rows of a block differ from the file's list of blocks"))
+        rows.filter(|rows| rows.len() == length(block.rows)).ok_or_else(|| {
+            damaged(&self.path, "the rows of a block differ from the file's list of blocks")
+        })
     }
 
     /// Verifies all of the file in chunks; `pace` may stop the verification between two chunks.
@@ -262,7 +266,7 @@ impl BlockRows {
         Some((self.bytes.get(start..key_end)?, self.bytes.get(key_end..end)?))
     }
 
-    /// Returns how many keys are less than this one.
+    /// Returns how many keys are less than the given key.
     pub(super) fn count_below(&self, key: &[u8]) -> usize {
         self.places.partition_point(|(start, key_end, _)| {
             self.bytes.get(*start..*key_end).is_some_and(|found| found < key)
