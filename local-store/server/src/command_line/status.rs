@@ -343,7 +343,7 @@ NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
 1     0    leader       3     120      0    48 MB  100 %
 2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; disk damaged: the node is rebuilt once its peers allow it
 3     -    unreachable  -     -        -    -      -         connection refused
-set aside because it was damaged: node-2.set-aside-1; see the file `reason` in it
+damaged directory, set aside: node-2.set-aside-1; its file `reason` states the damage
 ";
         assert_eq!(render(&status), expected);
     }
