@@ -160,7 +160,10 @@ mod tests {
                 "[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden",
                 "line 1: the id and the secret must",
             ),
-            ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: the id and the secret must"),
+            (
+                "[a]\naws_access_key_id = A\naws_secret_access_key =",
+                "line 1: the id and the secret must",
+            ),
             (
                 "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\naws_account_id = 12",
                 "line 1: `aws_account_id` must",
