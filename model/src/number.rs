@@ -109,8 +109,8 @@ impl Number {
         self.to_i128().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// Returns the value times `10^scale` as an integer if the result is exact and fits. This is
-    /// the unscaled value of a `decimal(38, scale)`.
+    /// Returns the value times `10^scale` as an integer if the result is exact and fits. The result
+    /// is the unscaled value of a `decimal(38, scale)`.
     #[must_use]
     pub fn to_scaled_i128(&self, scale: u32) -> Option<i128> {
         let exponent = i32::from(self.exponent) + i32::try_from(scale).ok()?;

@@ -102,8 +102,8 @@ impl StreamViewType {
 /// The number of digits to which a sequence number is padded, so that texts sort in order of time.
 pub const SEQUENCE_NUMBER_DIGITS: usize = 40;
 
-/// A stream record's position in its stream: up to 40 decimal digits, compared as a number. It does
-/// not always fit into a DynamoDB number, so it is stored as text.
+/// A stream record's position in its stream: up to 40 decimal digits, compared as a number. A
+/// sequence number does not always fit into a DynamoDB number, so it is stored as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(String);
 

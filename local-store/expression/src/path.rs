@@ -62,7 +62,7 @@ impl Path {
         above.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// Returns the same as [`Path::find_parent`], mutable.
+    /// Returns the same value as [`Path::find_parent`], as a mutable reference.
     pub(crate) fn find_parent_mut<'a>(
         &self,
         item: &'a mut Item,

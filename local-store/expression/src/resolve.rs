@@ -346,7 +346,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// Checks that no other operand is the same path as the first one.
+    /// Checks that no other operand is the same path as the first operand.
     fn check_distinct<'a>(
         &self,
         operator: &str,

@@ -389,7 +389,8 @@ fn difference(left: Number, right: Number) -> Result<Number, NumberError> {
     left.checked_sub(right).map_err(as_overflow)
 }
 
-/// Converts the error of too many digits into that of a number that is too large.
+/// Converts the error of a number with too many digits into the error of a number that is too
+/// large.
 fn as_overflow(error: NumberError) -> NumberError {
     match error {
         NumberError::TooPrecise => NumberError::Overflow,

@@ -189,8 +189,8 @@ impl State {
         }
     }
 
-    /// Sets a running clock to the time of other nodes. It is not known yet whether an operator
-    /// advanced them or this wall clock is behind.
+    /// Sets a running clock to the time of other nodes. At this point it is unknown whether an
+    /// operator advanced the other nodes, or this node's wall clock is behind.
     fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
         if self.learned < 0 {

@@ -9,7 +9,7 @@ use storage::disk::Damage;
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The handler of a failed node. If the node's disk is damaged and its peers can rebuild it, only
-/// the node stops. In any other case its process ends.
+/// the node stops. In any other case the node's process ends.
 #[derive(Clone)]
 pub struct FailureHandler {
     damage: Damage,

@@ -16,7 +16,8 @@ use storage::disk::Damage;
 use storage::disk::descriptors::wait_for_one;
 use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
-/// An empty storage beside the state, to be filled and adopted. Several can exist at the same time.
+/// An empty storage beside the state, to be filled and adopted. Several staged storages can exist
+/// at the same time.
 pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,

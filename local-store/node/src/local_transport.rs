@@ -19,7 +19,7 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// Makes a node reachable for the others.
+    /// Makes a node reachable for the other nodes.
     pub fn add(&self, node: &Node) {
         let mut nodes = self.nodes.lock();
         nodes.insert((node.id(), node.arc()), node.downgrade());

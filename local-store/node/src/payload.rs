@@ -89,8 +89,8 @@ impl Payload {
     }
 
     /// Returns the bytes that the commands of the entry count, which is their size without delta
-    /// encoding. They bound the size of the kept result. The value is at least the length of the
-    /// bytes, and at most 4 GiB.
+    /// encoding. These bytes bound the size of the kept result. The value is at least the length of
+    /// the bytes, and at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())

@@ -34,7 +34,7 @@ struct Incoming {
     _watch: Watch,
 }
 
-/// The task that ends a silent transfer. It stops with the transfer.
+/// The task that ends a silent transfer. The task stops with the transfer.
 struct Watch(AbortHandle);
 
 impl Drop for Watch {
@@ -59,7 +59,7 @@ impl Receiver {
         Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
     }
 
-    /// Handles a part; installs the snapshot after the last one.
+    /// Handles a part. After the last part, installs the snapshot.
     pub(super) async fn take(&self, raft: &Raft, from: NodeId, part: SnapshotPart) -> Response {
         let mut incoming = self.incoming.lock().await;
         if part.sequence == 0 {

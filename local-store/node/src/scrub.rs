@@ -5,8 +5,8 @@ use std::sync::MutexGuard;
 use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The progress of verifying a replica: its state and, for the first arc, the log of its node. It
-/// is stored beside the state, so that a pass continues after a restart.
+/// The progress of verifying a replica: its state and, for the first arc, the log of its node. The
+/// progress is stored beside the state, so that a pass continues after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Complete passes since the replica was created.
@@ -16,7 +16,7 @@ pub struct Progress {
     /// The time at which the current pass began, in milliseconds since 1970; `None` if no pass is
     /// in progress.
     pub begun_ms: Option<u64>,
-    /// Bytes verified by the current pass, or the last one.
+    /// Bytes verified by the current pass, or by the last pass if none is in progress.
     pub verified_bytes: u64,
     /// Total bytes of the files when that pass began.
     pub all_bytes: u64,

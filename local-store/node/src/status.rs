@@ -65,11 +65,11 @@ pub struct Status {
     pub snapshot: Option<u64>,
     /// The entry up to which the replica's log is purged.
     pub purged: Option<u64>,
-    /// On a leader: for each other node that it replicates to, the last entry that this node has
+    /// On a leader: for each node that the leader replicates to, the last entry that the node has
     /// acknowledged as durable. Empty on any other replica.
     pub acknowledged: BTreeMap<NodeId, u64>,
     /// On a leader of several nodes: milliseconds since a majority last responded to the leader.
-    /// Each heartbeat of a working leader resets it.
+    /// Each heartbeat of a working leader resets the value.
     pub silent_ms: Option<u64>,
     /// Size of the files of the node's log, in bytes.
     pub log_bytes: u64,

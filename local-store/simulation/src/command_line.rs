@@ -194,7 +194,7 @@ fn explain(plan: &Plan) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints the violations, and the smallest plan that causes the first one.
+/// Prints the violations, and the smallest plan that causes the first violation.
 fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     let mut output = std::io::stderr().lock();
     for (place, outcome) in summary.failures.iter().enumerate() {

@@ -28,8 +28,8 @@ pub enum StoredFile {
     Rows(u64),
 }
 
-/// A callback that gets the number of verified bytes and waits to limit the rate. It breaks to end
-/// the verification.
+/// A callback that gets the number of verified bytes and waits to limit the rate. The callback
+/// breaks to end the verification.
 pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
 /// An ordered engine.

@@ -197,7 +197,7 @@ impl MemoryStorage {
     }
 
     /// Undoes the newest batches since the last persist, as many as the seed chooses, and returns
-    /// how many. Open views keep what they see.
+    /// how many. The contents of open views stay the same.
     pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());

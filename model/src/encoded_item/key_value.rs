@@ -1,5 +1,5 @@
-//! Possible key values in an item's stored form. They are not decoded, because their stored bytes
-//! are their ordered bytes.
+//! Possible key values in an item's stored form. The values are not decoded, because their stored
+//! bytes are their ordered bytes.
 
 use std::cmp::Ordering;
 

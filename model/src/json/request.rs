@@ -99,7 +99,7 @@ fn value<'t>(
 }
 
 /// Parses a string. Statements of one request often have the same text, whose quoted names contain
-/// escapes, so the last one is cached.
+/// escapes, so the last string is cached.
 fn string<'t>(scanner: &mut Scanner<'t>, room: &Room<'t>) -> Option<Cow<'t, str>> {
     let known = room.escaped.take();
     if let Some((written, said)) = &known

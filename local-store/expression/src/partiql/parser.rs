@@ -17,7 +17,7 @@ use crate::value_table::ValueIndex;
 /// The maximum nesting of parentheses, literals and functions, inclusive: more than the 32 levels of a
 /// value, and few enough for a small stack.
 const DEPTH_MAX: usize = 40;
-/// The maximum number of values in one statement, inclusive. They are indexed with 16 bits.
+/// The maximum number of values in one statement, inclusive. Values are indexed with 16 bits.
 const VALUES_MAX: usize = 60_000;
 
 /// The largest list index in a statement.

@@ -19,7 +19,8 @@ use crate::set_order::in_set_order;
 
 /// The maximum number of reads of one statement, inclusive.
 const READS_MAX: usize = 50;
-/// The maximum number of reads that are computed. A statement with more has too many.
+/// The maximum number of reads that are computed. A statement with more reads is refused without
+/// computing the rest.
 const READS_LOOKED_AT_MAX: usize = 1000;
 
 const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
@@ -87,8 +88,8 @@ impl<'n> Names<'n> {
 /// The reads of a `SELECT` that DynamoDB accepts.
 #[derive(Debug)]
 pub struct Reads<'w> {
-    /// The reads in the order of the partition keys. `None` if one of them has no partition key, so
-    /// that the whole table or index must be read.
+    /// The reads in the order of the partition keys. `None` if one of the reads has no partition
+    /// key, so that the whole table or index must be read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }

@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// Starts an election at once. Use it when all nodes have just started, so that there is no
-    /// leader to wait for. It does no harm if there is a leader.
+    /// leader to wait for. An election does no harm if there is a leader.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
             tracing::debug!(%error, "a node stopped before it could start an election");

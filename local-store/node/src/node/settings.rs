@@ -40,7 +40,7 @@ pub struct Settings {
     /// The number of arcs of the ring.
     pub arcs: u32,
     /// Whether this process has other replicas of the group. If so, the first replica that applies
-    /// an entry keeps the result for the others for a while.
+    /// an entry keeps the result for the other replicas for a while.
     pub has_neighbours: bool,
 }
 

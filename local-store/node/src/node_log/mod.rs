@@ -433,7 +433,7 @@ impl Shared {
         }
     }
 
-    /// Runs the second job: syncs the items of the first one, and reports them, in order.
+    /// Runs the second job: syncs the items of the first job, and reports them, in order.
     fn sync(self: Arc<Self>, items: Vec<Item>) {
         let synced = self.sync_log(&items);
         let (written, log_bytes) = match synced {

@@ -202,8 +202,8 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // The client has gone. It can be skipped, because no client was notified that the
-            // commands were applied.
+            // The client has gone. Its commands can be skipped, because no client was notified that
+            // the commands were applied.
             next = waiting.try_recv().ok();
             continue;
         };

@@ -179,7 +179,7 @@ pub struct Prepare {
     pub id: TransactionId,
     /// The arc that decides.
     pub home: ArcId,
-    /// When the transaction began, by its coordinator's clock.
+    /// The time at which the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
     /// The operations for this arc.
     pub operations: Vec<Write>,
@@ -245,7 +245,8 @@ pub struct UpdateTable {
     pub billing: Option<Billing>,
     /// Whether it is protected from deletion.
     pub deletion_protection: Option<bool>,
-    /// Its stream: `Some(Some(..))` enables one with this view type and label, `Some(None)` disables it.
+    /// The change of the table's stream: `Some(Some(..))` enables a stream with this view type and label,
+    /// `Some(None)` disables the stream.
     pub stream: Option<Option<(StreamViewType, String)>>,
     /// Changes of its indexes, in order of application.
     pub indexes: Vec<IndexChange>,

@@ -99,7 +99,7 @@ fn add_entries(
     for entry in entries {
         // An entry that is already in this arc was added by a later write, so it is the same or
         // newer. An entry for another arc is always sent, because this arc cannot look it up. A
-        // repeated entry is harmless: it is that of the current item.
+        // repeated entry is harmless, because it is derived from the current item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }

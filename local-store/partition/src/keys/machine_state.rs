@@ -1,6 +1,7 @@
 //! Key: `[1]`. Value: the machine's state that must survive a restart, in addition to the tables.
 //!
-//! It is part of every batch, so the storage always records exactly which log entries it contains.
+//! The state is part of every batch, so the storage always records exactly which log entries it
+//! contains.
 
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};

@@ -55,7 +55,7 @@ enum Content<'a> {
     Keys(Item),
     Old(EncodedItem),
     New(EncodedItem),
-    /// Both images: the old one, and the difference of the new one from it.
+    /// Both images: the old image, and the difference of the new image from it.
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 

@@ -25,7 +25,7 @@ impl Allowance {
         Self { entries, bytes: STEP_BYTES_MAX }
     }
 
-    /// Counts an entry. Breaks after the last one that is allowed.
+    /// Counts an entry. Breaks after the last entry that is allowed.
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(key.len() + value.len());

@@ -100,7 +100,7 @@ pub enum IndexChange {
 }
 
 /// One entry of an index that a write put, replaced or removed. If the index key of an item
-/// changed, there are two: one removed, one put.
+/// changed, there are two values: one for the removed entry and one for the put entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexWrite {
     /// The index.

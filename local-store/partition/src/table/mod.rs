@@ -42,13 +42,13 @@ pub struct Table {
     pub created_at: EpochMillis,
     /// Whether `DeleteTable` is rejected.
     pub deletion_protection: bool,
-    /// Its partitions, by first token. A table that was read from one arc of several has only the
-    /// partitions of that arc.
+    /// Its partitions, by first token. In a ring of several arcs, a table that was read from one
+    /// arc has only the partitions of that arc.
     pub partitions: Vec<Partition>,
     /// The number of the next partition.
     pub next_partition: u32,
-    /// Its streams, oldest first: at most one is enabled, and it is the last. A disabled stream
-    /// can be read until its records are trimmed.
+    /// Its streams, oldest first: at most one stream is enabled, and it is the last one in the
+    /// list. A disabled stream can be read until its records are trimmed.
     pub streams: Vec<Stream>,
     /// The number of the next shard.
     pub next_shard: u32,
@@ -103,7 +103,7 @@ impl Table {
         self.streams.last().filter(|stream| stream.disabled_at.is_none())
     }
 
-    /// Returns the table without the data that each arc has of its own: its partitions, and the
+    /// Returns the table without the data that differs from arc to arc: its partitions, and the
     /// shards of its streams. Together these may be too large for one log entry.
     #[must_use]
     pub fn definition(&self) -> Self {

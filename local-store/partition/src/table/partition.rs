@@ -52,7 +52,7 @@ pub struct Split {
     /// The number of the partition that the lower part becomes. Its statistics already contain the
     /// items counted so far.
     pub lower: PartitionNumber,
-    /// The key of the last item that was counted; `None` before the first one.
+    /// The key of the last item that was counted; `None` before the first item.
     pub(crate) cursor: Option<Vec<u8>>,
 }
 

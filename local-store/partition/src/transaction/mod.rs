@@ -53,8 +53,8 @@ pub(crate) fn apply(
     if let Some(reasons) = locks.conflicts(operations) {
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // The operations run in an overlay of their own. It becomes part of the state only if all of
-    // them succeed.
+    // The operations run in a separate overlay, which becomes part of the state only if all
+    // operations succeed.
     let mut attempt = Overlay::new(overlay);
     let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
         Ok(writes) => writes,

@@ -42,7 +42,7 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
 }
 
 /// Checks the operations of a transaction and locks their items, or replies why it cannot. A
-/// repeated command finds the locks of the first one and replies with a conflict.
+/// repeated command finds the locks of the first command and replies with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

@@ -21,7 +21,7 @@ const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials, also for streams.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that determine what a request does. They must be signed if present. `Content-Encoding` is not
+/// Headers that determine the effect of a request. They must be signed if present. `Content-Encoding` is not
 /// among them, because the signature covers the body as it is sent.
 const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),

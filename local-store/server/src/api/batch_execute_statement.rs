@@ -1,5 +1,5 @@
 //! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes. Each
-//! succeeds or fails by itself.
+//! statement succeeds or fails independently of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -129,8 +129,8 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// A table by the name that was sent, and its admitted commands. Each has its number, counted from 1, and the
-/// capacity that was taken for it.
+/// A table by the name that was sent, and its admitted commands. Each command has its number, counted from 1,
+/// and the capacity that was taken for it.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
 /// The commands of a batch that throughput limits admit.

@@ -440,7 +440,8 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// Logs the text, because the response must not reveal what is on disk.
+/// Logs the text instead of returning it, because a response must not reveal the contents of the
+/// disk.
 impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
         tracing::error!(%error, "a request could not read from storage");

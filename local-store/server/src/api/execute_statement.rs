@@ -189,8 +189,8 @@ fn check_key_values(
     Ok(())
 }
 
-/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key. It needs
-/// conditions that name the partition keys; `collections` is their number.
+/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key. `ORDER BY`
+/// needs conditions that name the partition keys; `collections` is the number of these keys.
 fn order_of(
     select: &Select,
     partition: &str,

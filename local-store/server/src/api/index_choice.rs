@@ -177,8 +177,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns the place of an `ExclusiveStartKey`. It must have exactly the attributes of the table's key
-    /// and the index's key. For a table, both keys are the same.
+    /// Returns the place of an `ExclusiveStartKey`. The key must have exactly the attributes of the table's
+    /// key and the index's key. For a table, both keys are the same.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {
             let key = self.table.key_schema.key_of_parameter(key)?;

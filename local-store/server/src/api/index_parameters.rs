@@ -20,9 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes in a list that are checked. It is larger than that of a table, so that an
-/// error of an index is reported before the error of their number. It is bounded because each index is
-/// compared with all earlier ones.
+/// The maximum number of indexes in a list that are checked. The maximum is larger than the limit of a table,
+/// so that an error of an index is reported before the error about the number of indexes. There is a maximum
+/// because each index is compared with all earlier indexes.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.

@@ -29,7 +29,7 @@ enum IndexUpdate<'j> {
     Update(IndexThroughput<'j>),
     /// An update without an action.
     Nothing,
-    /// Several actions in one update. They are refused after each is found well-formed.
+    /// Several actions in one update. They are refused after each action is found well-formed.
     Several(Vec<Self>),
 }
 

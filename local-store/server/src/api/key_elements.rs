@@ -24,8 +24,8 @@ pub(crate) struct Element<'j> {
 /// The maximum number of elements of a key schema: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// The maximum number of elements of a global index's key schema in a request. It allows one more of each
-/// kind than an index can have, so that the error can name the kind with too many.
+/// The maximum number of elements of a global index's key schema in a request. The maximum allows one more
+/// element of each kind than an index can have, so that the error can name the kind with too many.
 const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(

@@ -158,7 +158,8 @@ struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// The bytes of items that were fetched from the table. They count towards the size limit of the page.
+    /// The bytes of items that were fetched from the table. These bytes count towards the size limit of the
+    /// page.
     fetched_bytes: usize,
     /// The consumed capacity of fetching.
     fetched: Capacity,
@@ -352,7 +353,7 @@ fn read_range(
     progress.failure.take().map_or(Ok(()), Err)
 }
 
-/// Fetches the whole item of an entry. It exists, because the view is a single point in time.
+/// Fetches the whole item of an entry. The item exists, because the view is a single point in time.
 fn fetch(
     view: &dyn View,
     request: &PageRequest<'_>,

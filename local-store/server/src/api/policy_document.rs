@@ -169,7 +169,8 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
     out
 }
 
-/// Returns the members of an object: first the known ones in the given order, then the others.
+/// Returns the members of an object: first the known members in the given order, then all other
+/// members.
 fn in_order<'m, 'j>(object: &'m Json<'j>, order: &[&str]) -> Members<'m, 'j> {
     let mut members: Members<'m, 'j> =
         object.as_object().into_iter().flatten().map(|(name, value)| (&**name, value)).collect();

@@ -8,7 +8,7 @@ use crate::store::Store;
 
 /// The resource of an ARN.
 pub(crate) enum ResourceArn<'a> {
-    /// A table of this Region and account, by its name. It may not exist.
+    /// A table of this Region and account, by its name. The table may not exist.
     Table(&'a str),
     /// A resource of another Region.
     Elsewhere,

@@ -1,5 +1,5 @@
 //! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and deletion
-//! protection. It also refuses the parameters that this store does not support.
+//! protection. The module also refuses the parameters that this store does not support.
 //!
 //! The two operations decide what the settings mean for an existing table.
 

@@ -282,7 +282,7 @@ fn render_table(text: &mut String, table: &Value) {
         let keys = table.get("hot_keys").and_then(|keys| keys.get(kind)?.as_array());
         for hot in keys.into_iter().flatten() {
             let (key, rate) = (show(hot, "key"), show(hot, "units_per_second"));
-            let _ = writeln!(text, "hot, {kind}: {key}  {rate} units/s");
+            let _ = writeln!(text, "hot key, {kind}: {key}  {rate} units/s");
         }
     }
 }

@@ -46,7 +46,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a client has to send a large body, plus one second for each [`BODY_BYTES_PER_SECOND_MIN`]
-/// that have arrived. It is short, because other requests wait for the memory that is reserved for the body.
+/// that have arrived. The time is short, because other requests wait for the memory that is reserved for the
+/// body.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
 /// The maximum size in bytes of a body that is read at once. A larger body waits until memory is available.

@@ -25,8 +25,8 @@ use platform::descriptors::Descriptors;
 /// the budget of connections is small, an eighth of it is the maximum.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
-/// The maximum number of connections of one peer. A peer has two connections. Each counts twice, because a
-/// new connection may replace one whose failure has not been noticed yet.
+/// The maximum number of connections of one peer. A peer has two connections. Each connection counts twice,
+/// because a new connection may replace a connection whose failure has not been detected yet.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// The maximum number of connections of all peers.
 const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
@@ -37,7 +37,8 @@ const QUESTIONS_MAX: usize = 2048;
 const WRITE_BYTES: usize = 256 * 1024;
 /// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The pause after a connection was refused. It limits the cost of a misconfigured peer, which tries again.
+/// The pause after a connection was refused. The pause limits the cost of a misconfigured peer, which
+/// retries.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
 /// A connection after its handshake, and the identity of this process, which was sent to the peer.

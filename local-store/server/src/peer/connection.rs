@@ -21,13 +21,15 @@ use super::handshake::{self, Failure, Opened};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// The maximum number of messages that wait to be written. It is larger than the number of a node's clients.
+/// The maximum number of messages that wait to be written. The maximum is larger than the number of a node's
+/// clients.
 const QUEUE_MAX: usize = 2048;
 /// The maximum number of messages that wait for their answers.
 const PENDING_MAX: usize = 4096;
 /// The size in bytes after which no further message is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// The back-off before reconnecting. It doubles each time, from the first value up to the second.
+/// The back-off before reconnecting. The back-off doubles with each attempt, from the first value
+/// up to the second value.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// The minimum life of a connection that resets the back-off.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The secret of a cluster. Processes on several machines must prove to each other that they know it. It does
-//! not encrypt messages.
+//! The secret of a cluster. Processes on several machines must prove to each other that they know it. The
+//! secret does not encrypt messages.
 
 use std::fmt;
 use std::fs;

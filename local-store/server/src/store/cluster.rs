@@ -181,7 +181,8 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
     ))
 }
 
-/// Refuses to create a cluster beside damaged directories of an existing cluster. Its data would seem lost.
+/// Refuses to create a cluster beside damaged directories of an existing cluster, because the existing data
+/// would seem lost.
 fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();

@@ -31,8 +31,8 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// The size of a log segment in bytes. A segment must be larger than the largest entry. It is not much
-/// larger, because a process with three nodes has three logs.
+/// The size of a log segment in bytes. A segment must be larger than the largest entry. The size is not much
+/// larger than that, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
 /// The minimum number of tables (files) that the trees of a process keep open. With fewer, most reads would
 /// have to open a table.
@@ -60,8 +60,8 @@ pub(crate) struct Host {
     nodes: u64,
     /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// The cache of all states. It is created with the first state, because only then the number of states is
-    /// known.
+    /// The cache of all states. The cache is created with the first state, because the number of states is
+    /// unknown before.
     cache: OnceLock<BlockCache>,
 }
 
@@ -88,9 +88,11 @@ impl Host {
 /// The owner of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The format of the directory. It increases when an older program would misread the directory.
+    /// The format of the directory. The number increases when an older program would misread the
+    /// directory.
     pub(crate) format: u32,
-    /// The name of the cluster. It is random, so nodes of another cluster have another name and are refused.
+    /// The name of the cluster. The name is random, so nodes of another cluster have a different name and are
+    /// refused.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
@@ -351,7 +353,7 @@ const SET_ASIDE_MAX: usize = 3;
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// The maximum is reached. The text says what to do.
+/// The maximum is reached. The text names the remedy.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {

@@ -427,7 +427,8 @@ impl Store {
         }
     }
 
-    /// Returns whether other processes run nodes of the store. They have their own clocks.
+    /// Returns whether other processes run nodes of the store. These processes have their own
+    /// clocks.
     pub(crate) fn has_other_processes(&self) -> bool {
         self.shared.membership.is_some()
     }
@@ -507,8 +508,8 @@ impl Store {
         }
     }
 
-    /// Returns a view for eventually consistent reads. It is consistent within each arc. It may lack the
-    /// latest acknowledged writes after a change of leader.
+    /// Returns a view for eventually consistent reads. The view is consistent within each arc. After a change
+    /// of leader it may lack the latest acknowledged writes.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {

@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// Returns a handle that always uses the same replicas, so that a later read never sees an older state
-    /// than an earlier one, even after a change of leader.
+    /// than an earlier read, even after a change of leader.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
         let nodes = self.current_nodes();

@@ -28,11 +28,12 @@ const RETRY: Duration = Duration::from_millis(20);
 /// rounds. Most changes have some hundred bytes; with the maximum of 400 KB they are 8 GB. Tests use a small
 /// number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The same number for the store's own background work. It is smaller, to leave most of the room to requests.
-/// One step can add some thousands of changes; the store checks the number before each step.
+/// The maximum number of waiting changes for the store's own background work. It is smaller than
+/// [`WAITING_MAX`], to leave most of the room to requests. One step can add some thousands of changes; the
+/// store checks the number before each step.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The maximum time that a client's TTL sweep waits for room. It is longer than a few elections, and shorter
-/// than the client waits for its response. After one time-out the sweep does not wait again. Tests use a
+/// The maximum time that a client's TTL sweep waits for room. The time is longer than a few elections, and
+/// shorter than the client's own time-out. After one time-out the sweep does not wait again. Tests use a
 /// short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// The time without a successful delivery after which the relay logs a warning.

@@ -70,8 +70,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// Returns a catalogue in which all of these tables accept items; `None` if one of them does not. If this
-/// node does not know enough, it asks the arcs.
+/// Returns a catalogue in which all of these tables accept items; `None` if one of the tables does not. If
+/// this node's catalogue is not sufficient, asks the arcs.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -163,7 +163,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
         Ok::<_, Unavailable>(())
     });
-    // `join_all` waits for all arcs, so an unavailable arc does not block the others.
+    // `join_all` waits for all arcs, so an unavailable arc does not block the other arcs.
     for sent in join_all(sends).await {
         sent?;
     }

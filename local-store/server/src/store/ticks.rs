@@ -28,8 +28,9 @@ const EXPIRED_PER_ENTRY: usize = 500;
 /// The maximum number of log entries of one tick for one purpose. The limit keeps ticks from blocking
 /// requests.
 const ENTRIES_PER_TICK: usize = 20;
-/// The maximum number of log entries of a requested sweep for each table and arc. They delete ten million
-/// items, or 80 GB of large items; a client would not wait longer. Tests use a small number.
+/// The maximum number of log entries of a requested sweep for each table and arc. This number of entries
+/// deletes ten million items, or 80 GB of large items; a client would not wait longer. Tests use a small
+/// number.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
 /// Runs ticks while the store is available and another handle keeps it running.
@@ -75,8 +76,8 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 /// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // This comes last, even if the other work has failed. It may wait for an unavailable arc as long as a
-    // request does. This wait must not block the arc's other work.
+    // This update runs last, and even if the other work has failed. It may wait for an unavailable arc as
+    // long as a request does, and this wait must not block the arc's other work.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// The age from which an unfinished transaction is recovered. It is longer than an election.
+/// The age from which an unfinished transaction is recovered. This age is longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum number of transactions that are recovered at the same time.
@@ -94,8 +94,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared attempts at the request with this token in an arc. This also applies decisions from
-/// before the call.
+/// Finishes all prepared attempts at the request with this token in an arc. The call also applies earlier
+/// decisions.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,

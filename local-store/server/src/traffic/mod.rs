@@ -176,7 +176,7 @@ impl Traffic {
     }
 
     /// Counts the units that a page of a scan consumed between two tokens (inclusive). Each partition between
-    /// them gets an equal share.
+    /// the tokens gets an equal share.
     pub(crate) fn record_scan(
         &self,
         table: &Table,

@@ -1,5 +1,5 @@
-//! The checkers. Each verifies one promise against the observations. They do not depend on how the store
-//! works or how the history was made.
+//! The checkers. Each checker verifies one promise of the store against the observations. The checkers do not
+//! depend on the implementation of the store or on the origin of the history.
 
 pub mod expiry;
 pub mod linearizability;

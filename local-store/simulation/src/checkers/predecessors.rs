@@ -55,7 +55,9 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
             ));
         };
         if writer.call > end {
-            return Some(format!("the operation that ended at {end} saw {seen}, stored later"));
+            return Some(format!(
+                "the operation that ended at {end} saw {seen}, which was stored later"
+            ));
         }
         match replaced.get(&seen) {
             Some((gone, _)) if *gone < operation.call => Some(format!(
@@ -153,7 +155,10 @@ mod tests {
                 Some("lost update"),
             ),
             (vec![done(1, 2, Some(5), Read)], Some("no operation stored")),
-            (vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))], Some("stored later")),
+            (
+                vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))],
+                Some("which was stored later"),
+            ),
             (
                 vec![first.clone(), done(3, 4, Some(1), Write(2)), done(5, 6, Some(1), Read)],
                 Some("stale"),

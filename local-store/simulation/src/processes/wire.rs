@@ -1,5 +1,5 @@
-//! A client of DynamoDB's protocol. It opens a socket for each request, so that a broken connection has a
-//! clear meaning: either nothing was sent, or the outcome is unknown.
+//! A client of DynamoDB's protocol. The client opens a socket for each request, so that a broken connection
+//! has a clear meaning: either nothing was sent, or the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

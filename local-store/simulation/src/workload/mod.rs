@@ -1,4 +1,4 @@
-//! The clients. They send requests to any endpoint and record the answers. They check nothing.
+//! The clients, which send requests to any endpoint and record the answers. They check nothing.
 
 pub mod bank;
 pub mod counters;
@@ -120,7 +120,7 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-/// The maximum number of attempts of one transaction. A cluster heals long before the last one.
+/// The maximum number of attempts of one transaction. A cluster heals long before the last attempt.
 const ATTEMPTS_MAX: usize = 200;
 /// The lifetime of a token in seconds: ten minutes, less one minute for clock skew.
 const TOKEN_SECONDS: u64 = 540;

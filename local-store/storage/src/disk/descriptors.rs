@@ -16,8 +16,8 @@ use platform::descriptors::Descriptors;
 const PROCESS_LIMIT: i32 = 24;
 const MACHINE_LIMIT: i32 = 23;
 
-/// The first pause. Each further pause is twice as long, up to the longest one. The first pause is
-/// short enough that a blocked write continues soon after a descriptor is free.
+/// The first pause. Each further pause is twice as long, up to the longest pause. The first pause
+/// is short enough that a blocked write continues soon after a descriptor is free.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The total time that a read waits. By then, its client has timed out.

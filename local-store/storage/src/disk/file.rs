@@ -1,7 +1,7 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! It keeps the directory's exclusive lock until it is dropped. It retries only the opening of
-//! files for which no descriptor is left.
+//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. It retries only the
+//! opening of a file for which no descriptor is left.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;

@@ -272,7 +272,7 @@ impl SimulatedDisk {
     }
 }
 
-/// Returns the bytes of a sector; the last one of a file may be short.
+/// Returns the bytes of a sector; the last sector of a file may be short.
 fn sector_mut(bytes: &mut [u8], number: usize) -> Option<&mut [u8]> {
     bytes.chunks_mut(SECTOR_BYTES).nth(number)
 }

@@ -123,13 +123,13 @@ impl Options {
     }
 }
 
-/// A log on a disk. It must be the only one in its directory.
+/// A log on a disk. It must be the only log in its directory.
 #[derive(Debug)]
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
     /// The segments in ascending order, each continuing the previous one; never empty. Entries are
-    /// appended to the last one.
+    /// appended to the last segment.
     segments: Vec<Segment>,
     /// Names of files that can become segments.
     spares: Vec<String>,
@@ -160,8 +160,8 @@ impl Log {
         self.options.payload_bytes_max()
     }
 
-    /// Returns the index of the newest entry; without entries, the index before the first one,
-    /// which is 0 for a log that never had any.
+    /// Returns the index of the newest entry; without entries, the index before the next entry,
+    /// which is 0 for a log that never had an entry.
     pub fn last_index(&self) -> u64 {
         self.next_index().saturating_sub(1)
     }

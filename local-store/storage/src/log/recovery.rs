@@ -159,7 +159,7 @@ impl Log {
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, which it continues"),
+                    expected: format!("the file {missing}, which this segment continues"),
                     found: format!("no such file, but {}, which is older", segment.name),
                 });
             }

@@ -52,7 +52,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
         let payload_offset = scan.end_offset + HEADER_BYTES as u64;
         let payload = window.read(payload_offset, header.payload_bytes as usize)?;
         if !payload.is_some_and(|payload| header.matches(payload)) {
-            scan.found = "its header with a different payload".to_owned();
+            scan.found = "the record's header, but a different payload".to_owned();
             scan.torn_payload = Some(header);
             break;
         }

@@ -32,8 +32,8 @@ pub(super) struct RowState {
     pub(super) is_new: bool,
     /// The row is not in the key order yet.
     pub(super) is_waiting: bool,
-    /// The row's position is in the list of positions that wait to be put in order. It may be there
-    /// even if this row does not wait.
+    /// The row's position is in the list of positions that wait to be put in order. The position
+    /// may be in the list even if this row does not wait.
     pub(super) is_listed: bool,
 }
 

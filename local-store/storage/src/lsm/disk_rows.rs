@@ -11,7 +11,7 @@ use super::queue::Rows;
 use super::view::{KeyRange, ViewState};
 use crate::engine::OWN_KEYS;
 
-/// A cursor over the rows of a range on disk. It is at a row, or at the end.
+/// A cursor over the rows of a range on disk. The cursor is at a row, or at the end.
 pub(super) struct DiskRows {
     tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
     tree_row: Option<(Slice, Slice)>,

@@ -1,7 +1,7 @@
 //! The thread that flushes sealed tables to disk and merges the tables there. Without it, memory
 //! and the number of tables would grow with each write.
 //!
-//! It never changes what a view sees.
+//! The thread never changes the contents of a view.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};

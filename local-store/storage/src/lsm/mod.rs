@@ -69,7 +69,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// The tree's own list of its valid files. Every complete tree has this file.
 const TREE_FILE: &str = "current";
 
-/// The tree's folder of tables. It exists once the tree has tables.
+/// The tree's folder of tables. The folder exists once the tree has tables.
 const TABLES_FOLDER: &str = "tables";
 
 /// The most tables that all trees of a process keep open. A tree opens further tables when it reads
@@ -118,7 +118,7 @@ impl fmt::Debug for BlockCache {
 pub struct Options {
     /// The cache of blocks and open tables.
     pub cache: BlockCache,
-    /// Bytes of one table of recent writes. There are two of them, the active one and the last
+    /// Bytes of one table of recent writes. There are two such tables, the active one and the last
     /// flushed one, and up to four more while the disk is too slow.
     pub memtable_bytes: u64,
     /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
@@ -155,7 +155,7 @@ impl Default for Options {
     }
 }
 
-/// A tree in a directory of its own, and its maintenance thread.
+/// A tree in its own directory, and the tree's maintenance thread.
 pub struct LsmStorage {
     upkeep: MaintenanceThread,
     state: Arc<State>,
@@ -268,8 +268,8 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used, because this crate decides what views
-    // see: a batch may be half applied while a table is registered.
+    // The tree's own counter of visible changes is not used, because this crate decides which
+    // batches a view sees: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -477,7 +477,7 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each persist adds a table, which is a run of its own. If entries are small, tables are
+        // Each persist adds a table, which is a separate run. If entries are small, tables are
         // sealed only here and never because they are full, so a merge must be requested here.
         self.upkeep.start_maintenance();
         Ok(())

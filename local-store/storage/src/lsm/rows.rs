@@ -68,7 +68,7 @@ impl Places {
     }
 
     /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
-    /// each new position is searched for, and each existing one moves once.
+    /// each new position is searched for, and each existing position moves once.
     fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
         let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -231,8 +231,8 @@ impl Rows {
     }
 
     /// Releases a row that has no versions to keep. A row that waits to be put in order is removed
-    /// at once, any other row later. Only a row whose key was new can be removed; others remain as
-    /// tombstones.
+    /// at once; any other row is removed later. Only a row whose key was new can be removed; other
+    /// rows remain as tombstones.
     pub(super) fn release(&mut self, place: Place) {
         match self.blocks.row_state_mut(place).copied() {
             Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),

@@ -13,8 +13,8 @@ use crate::workload::{Follower, Operation};
 #[command(after_help = "Examples:\n  \
     load-generator --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
     load-generator --endpoint http://127.0.0.1:8000 --operations put,batch --with stream,index\n  \
-    load-generator --ceiling                      what this machine can do without a store\n  \
-    load-generator --ceiling --endpoint URL       both, and the store's puts in percent of it\n\n\
+    load-generator --ceiling                      the upper bounds of this machine without a store\n  \
+    load-generator --ceiling --endpoint URL       both, and the store's puts in percent of each bound\n\n\
     The results are tab-separated values on standard output. The tables load-… are created, filled, \
     and deleted at the end.")]
 pub(crate) struct Arguments {

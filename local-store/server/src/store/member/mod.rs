@@ -39,8 +39,8 @@ use node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 const ROUND: Duration = Duration::from_millis(100);
 /// The time-out of the request for a peer's identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
-/// The time-out for a peer to become a node, or for the leader to assign an identity. It allows some slow
-/// syncs.
+/// The time-out for a peer to become a node, or for the leader to assign an identity. The time allows some
+/// slow syncs.
 const JOINING: Duration = Duration::from_secs(10);
 /// The interval between two log lines about the wait.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -223,8 +223,8 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Creates the group of each arc that has none, if this node created the cluster. It may have died before
-    /// all groups were created.
+    /// Creates the group of each arc that has none, if this node created the cluster. The node may have died
+    /// before all groups were created.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -371,8 +371,7 @@ impl Begin<'_> {
                 Some(known) if *known == identity => continue,
                 Some(known) => {
                     return Err(format!(
-                        "node {slot} was invited to cluster {}, which was never created: stop it and \
-                         remove its `node-{slot}` directory, which has no data",
+                        "node {slot} was invited to cluster {}, which was never created: stop node {slot} and remove its `node-{slot}` directory, which has no data",
                         known.cluster
                     ));
                 }

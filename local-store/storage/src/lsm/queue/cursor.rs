@@ -1,5 +1,5 @@
-//! Reads the rows of all files in key order. It reads a block only when one of its rows may be
-//! next, so a reader of a queue reads little more than it needs, however many files there are.
+//! Reads the rows of all files in key order. A block is read only when one of its rows may be next,
+//! so a reader of a queue reads little more than it needs, however many files there are.
 
 use std::io;
 use std::ops::Range;
@@ -57,8 +57,7 @@ impl Rows {
     }
 
     /// Advances until the last cursor is at the next row. Every iteration except the first and the
-    /// last one reads a block or drops a cursor, because a cursor that has a row already does not
-    /// move.
+    /// last reads a block or drops a cursor, because a cursor that has a row already does not move.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };

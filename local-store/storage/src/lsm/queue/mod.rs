@@ -40,7 +40,7 @@ use crate::engine::Pace;
 /// The name of the folder of the files, in the storage's folder.
 pub(super) const FOLDER: &str = "queues";
 
-/// Damage in a file. It is the source of an `io::Error`.
+/// A description of damage in a file. It is the source of an `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Damage(String);
@@ -99,7 +99,7 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// Opens the listed files, and removes all others.
+    /// Opens the listed files, and removes all other files.
     ///
     /// # Errors
     /// When a file cannot be read, is missing or differs from its listing.
@@ -157,7 +157,7 @@ impl Queues {
         self.queues.iter().map(|queue| queue.file.bytes()).sum()
     }
 
-    /// Returns the rows from `from` (inclusive) to `to` (exclusive), with the first one already
+    /// Returns the rows from `from` (inclusive) to `to` (exclusive), with the first row already
     /// read.
     ///
     /// # Errors
