@@ -219,8 +219,8 @@ impl KeyExpression {
     }
 
     /// Checks the conditions against the key schema of an index. Every attribute of the partition
-    /// key must be equal to a value. Every attribute of the sort key before the last one with a
-    /// condition must also be equal to a value.
+    /// key must be equal to a value. Of the sort key's attributes with conditions, all except the
+    /// last must also be equal to a value.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its text.

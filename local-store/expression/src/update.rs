@@ -354,7 +354,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns the precedence of an error: DynamoDB reports the one with the lowest number.
+/// Returns the precedence of an error. Of several errors, DynamoDB reports the one with the lowest
+/// number.
 fn precedence(error: &UpdateError) -> u8 {
     match error {
         UpdateError::IncorrectType | UpdateError::TypeMismatch => 0,

@@ -181,7 +181,7 @@ impl State {
         self.frozen_at.unwrap_or(running).max(self.own)
     }
 
-    /// Sets the time; the clock continues from it unless it is frozen.
+    /// Sets the time. The clock continues from this time unless the clock is frozen.
     fn continue_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),

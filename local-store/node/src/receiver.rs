@@ -119,7 +119,8 @@ impl Receiver {
     }
 }
 
-/// Ends the transfer into the storage with this number after it had no new part for too long.
+/// Ends the transfer into the storage with this number after the transfer had no new part for too
+/// long.
 async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
     let mut until = Instant::now() + silence_max;
     loop {

@@ -73,7 +73,7 @@ pub struct Status {
     pub silent_ms: Option<u64>,
     /// Size of the files of the node's log, in bytes.
     pub log_bytes: u64,
-    /// Syncs of the node's log since it started.
+    /// Syncs of the node's log since the node started.
     pub log_syncs: u64,
     /// Whether the node's disk is damaged. The node is set aside and rebuilt once its peers can
     /// continue without it. Until then it does not lead if another node can.

@@ -15,7 +15,7 @@ use crate::table::identifiers::{IndexNumber, PartitionNumber};
 use crate::table::index::IndexKey;
 use crate::table::token_range::TokenRange;
 
-/// The sort keys of a Query, as its key condition states them.
+/// The sort keys of a Query, in the form of the Query's key condition.
 pub type SortRange = Option<SortCondition>;
 
 /// The items to read.
@@ -25,7 +25,7 @@ pub enum ItemRange {
     Collection {
         /// The partition key.
         partition: KeyValue,
-        /// Only these sort keys; all of them when `None`.
+        /// The range of sort keys; `None` for all sort keys.
         sort: SortRange,
     },
     /// The entries of an index with one partition key of the index, in the order of its sort key.

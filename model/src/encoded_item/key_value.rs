@@ -21,7 +21,7 @@ impl StoredKeyValue<'_> {
     /// A filler for unused positions.
     pub(crate) const NOTHING: Self = Self { attribute_type: KeyAttributeType::S, ordered: &[] };
 
-    /// Returns whether it is an empty string or binary, which cannot be a key.
+    /// Returns whether the value is an empty string or binary, which cannot be a key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ordered.is_empty()

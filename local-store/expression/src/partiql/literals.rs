@@ -222,7 +222,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// Returns the elements of a set as they are written, without binaries.
+    /// Returns the elements of a set as the statement spells them, without binaries.
     fn texts_of_elements(&self, from: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {

@@ -109,14 +109,14 @@ pub struct Select {
 /// A `RETURNING` clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Returning {
-    /// Whether it returns `ALL` attributes, or only the `MODIFIED` ones.
+    /// Whether the clause returns `ALL` attributes, or only the `MODIFIED` ones.
     pub all: bool,
-    /// Whether it returns the item after the write (`NEW`), or before (`OLD`).
+    /// Whether the clause returns the item after the write (`NEW`), or before the write (`OLD`).
     pub new: bool,
 }
 
 impl Returning {
-    /// Returns the clause as it is written.
+    /// Returns the clause as the statement spells it.
     #[must_use]
     pub fn text(self) -> String {
         let what = if self.all { "ALL" } else { "MODIFIED" };

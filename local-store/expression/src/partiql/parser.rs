@@ -32,9 +32,9 @@ pub(super) const PARAMETERS_MISMATCH: &str =
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-/// A statement, and its parameters whose values the parser did not use: their positions, and the
-/// indexes of their values in the conditions. If only these values change, the rest of the
-/// statement stays the same.
+/// A statement, and its parameters whose values the parser did not read. For each such parameter:
+/// its position, and the index of its value in the conditions. If only these values change, the
+/// rest of the statement stays the same.
 pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
 pub(super) fn parse(

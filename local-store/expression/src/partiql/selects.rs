@@ -165,8 +165,8 @@ impl Parser<'_> {
         Ok((!has_star).then_some(columns))
     }
 
-    /// Parses a column and its name in the result: its last name and the list indexes after it. `None`
-    /// if it is not a path, which is refused later.
+    /// Parses a column and its name in the result: its last name and the list indexes after it. Returns
+    /// `None` if the column is not a path; such a column is refused later.
     fn column(&mut self, refusals: &mut Refusals) -> Parsed<Option<(String, Path)>> {
         let at = self.position;
         if self.is_literal() {
@@ -225,7 +225,8 @@ impl Parser<'_> {
         self.place_at(at)
     }
 
-    /// Remembers why a column is refused, and skips it up to the next comma or `FROM`.
+    /// Remembers the reason why a column is refused, and skips the column up to the next comma or
+    /// `FROM`.
     fn refuse_column(
         &mut self,
         refusals: &mut Refusals,

@@ -221,7 +221,8 @@ impl Node {
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    /// Submits the commands to the leader, this node or another, until one has applied them.
+    /// Submits the commands to the leader, this node or another, until a leader has applied the
+    /// commands.
     async fn submit_inner(&self, mut submission: Submission) -> Result<Vec<Reply>, SubmitError> {
         let mut leader = self.leader();
         loop {

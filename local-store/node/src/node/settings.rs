@@ -35,7 +35,8 @@ pub struct Settings {
     /// times out, the leader sends the snapshot to it from the beginning, and nothing else
     /// meanwhile.
     pub snapshot_part: Duration,
-    /// Time-out of a request, including elections and forwarding; after it, the outcome is unknown.
+    /// Time-out of a request, including elections and forwarding. After a time-out, the outcome is
+    /// unknown.
     pub request: Duration,
     /// The number of arcs of the ring.
     pub arcs: u32,

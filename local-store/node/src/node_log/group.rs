@@ -56,7 +56,7 @@ impl Group {
     /// Adds the record at this position. Keeps its entry in memory if `keep`.
     ///
     /// # Errors
-    /// When the record does not continue the previous ones.
+    /// When the record does not continue the previous records.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),

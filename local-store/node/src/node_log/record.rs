@@ -29,7 +29,7 @@ const PURGED: u8 = 6;
 pub(super) enum Record {
     /// An entry of the group.
     Entry(Entry),
-    /// The node's vote, or the leader that it has learned.
+    /// The node's vote, or the leader that the node has learned.
     Vote(Vote),
     /// Removes the entries from this index on, inclusive.
     Cut(u64),

@@ -120,7 +120,7 @@ impl Proposer {
         Self { proposals }
     }
 
-    /// Proposes commands, in order, in one entry, and waits until it is applied here.
+    /// Proposes commands, in order, in one entry, and waits until the entry is applied here.
     pub(super) async fn propose(&self, submission: Submission) -> Outcome {
         let (outcome, received) = oneshot::channel();
         let stopping =

@@ -449,7 +449,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
     postcard::to_stdvec(value).map_err(io::Error::other)
 }
 
-/// Returns the last log position in a state, and the membership as of it.
+/// Returns the last log position in a state, and the membership at that position.
 fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
     let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
     let applied = match read(&APPLIED_KEY)? {

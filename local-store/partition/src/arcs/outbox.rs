@@ -129,11 +129,11 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
 
 /// The decision of a receiving arc about a change.
 enum Verdict {
-    /// Apply it: the index exists here.
+    /// Apply the change: the index exists here.
     Take,
-    /// Discard it: the table or the index was deleted.
+    /// Discard the change: the table or the index was deleted.
     Drop,
-    /// Refuse it for now: the index is not known here yet.
+    /// Refuse the change for now: the index is not known here yet.
     TooEarly,
 }
 

@@ -89,7 +89,7 @@ pub enum Command {
         table: TableId,
         /// The partition.
         partition: PartitionNumber,
-        /// The token at which it splits.
+        /// The token at which to split the partition.
         at: SplitPoint,
     },
     /// Continues the splits of a table that have begun.
@@ -118,7 +118,8 @@ pub enum Command {
         /// The number of the last acknowledged change.
         upto: u64,
     },
-    /// Locks the items of a transaction over several arcs and checks whether it can be applied.
+    /// Locks the items of a transaction over several arcs, and checks whether the transaction can
+    /// be applied.
     Prepare(Box<Prepare>),
     /// Decides a transaction over several arcs.
     Decide(Box<Decide>),
@@ -196,7 +197,7 @@ pub struct Decide {
     pub began: EpochMillis,
     /// Whether to commit the transaction.
     pub commit: bool,
-    /// The client's token and the fingerprint of all operations, if it sent one.
+    /// The client's token and the fingerprint of all operations, if the client sent a token.
     pub token: Option<(String, u128)>,
     /// For each operation of the transaction: bytes of the item before and after.
     pub sizes: Vec<(usize, usize)>,
@@ -226,9 +227,9 @@ pub struct CreateTable {
     pub key_schema: KeySchema,
     /// Its billing mode.
     pub billing: Billing,
-    /// Whether it is protected from deletion.
+    /// Whether the table is protected from deletion.
     pub deletion_protection: bool,
-    /// The view type and label of its stream, if it has one.
+    /// The view type and label of the table's stream, if the table has a stream.
     pub stream: Option<(StreamViewType, String)>,
     /// Its indexes; their names are unique.
     pub indexes: Vec<IndexDefinition>,
@@ -243,7 +244,7 @@ pub struct UpdateTable {
     pub table: TableId,
     /// Its billing mode.
     pub billing: Option<Billing>,
-    /// Whether it is protected from deletion.
+    /// Whether the table is protected from deletion.
     pub deletion_protection: Option<bool>,
     /// The change of the table's stream: `Some(Some(..))` enables a stream with this view type and label,
     /// `Some(None)` disables the stream.

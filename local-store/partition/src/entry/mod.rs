@@ -87,7 +87,8 @@ pub struct EncodedEntry {
 }
 
 impl EntryEncoder {
-    /// Creates an encoder with capacity for about `bytes` bytes of commands; it grows if needed.
+    /// Creates an encoder with capacity for about `bytes` bytes of commands; the encoder grows if
+    /// needed.
     #[must_use]
     pub fn with_room(bytes: usize) -> Self {
         let mut room = Vec::with_capacity(ENTRY_HEAD_BYTES_MAX + bytes);

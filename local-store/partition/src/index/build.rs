@@ -19,7 +19,8 @@ use crate::table::placement::{ArcId, Seat};
 
 /// The most items that one step reads; few in tests, so that other commands run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// The most entries that one step removes; fewer if the entries are large. Few in tests, too.
+/// The most entries that one step removes; fewer if the entries are large. The number is small in
+/// tests, too.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.

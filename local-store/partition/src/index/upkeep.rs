@@ -41,7 +41,7 @@ impl IndexEntry<'_> {
 }
 
 impl SecondaryIndex {
-    /// Returns the entry of an item in this index, if it has one.
+    /// Returns the entry of an item in this index, if the item has one.
     pub(crate) fn entry_of<'i>(
         &self,
         table: &Table,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::table::identifiers::IndexNumber;
 use crate::table::placement::ArcId;
 
-/// The kind of an index: whether it shares the table's partition key.
+/// The kind of an index: whether the index shares the table's partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexKind {
     /// The table's partition key and another sort key.
@@ -139,8 +139,8 @@ impl IndexDefinition {
         self.key_schema.contains(attribute) || table.contains(attribute)
     }
 
-    /// Returns the key attributes of an entry: the index's, then those of the table that are not
-    /// among them.
+    /// Returns the key attributes of an entry: the key attributes of the index, then the remaining
+    /// key attributes of the table.
     pub fn entry_attributes<'a>(
         &'a self,
         table: &'a KeySchema,

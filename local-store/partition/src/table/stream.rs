@@ -33,9 +33,9 @@ pub struct Shard {
     pub id: String,
     /// The id of the parent: the shard whose records precede those of this shard.
     pub parent: Option<String>,
-    /// The sequence from which it accepts records, inclusive.
+    /// The first sequence for which the shard accepts records.
     pub first: Sequence,
-    /// The sequence at which it was closed, inclusive; `None` while it is open.
+    /// The sequence at which the shard was closed, inclusive; `None` while the shard is open.
     pub last: Option<Sequence>,
     /// The time at which the shard was opened.
     pub opened_at: EpochMillis,

@@ -34,7 +34,7 @@ const FORGOTTEN_MAX: usize = 1000;
 /// DynamoDB's text for a transaction that is too large.
 pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
 
-/// Applies a transaction, unless an earlier one with its token was applied.
+/// Applies a transaction, unless an earlier transaction with the same token was applied.
 pub(crate) fn apply(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

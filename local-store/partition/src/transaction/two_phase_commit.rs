@@ -33,7 +33,7 @@ const TRANSACTION_LIFE_MS: u64 = 60_000;
 /// The most records of transactions that one command forgets.
 const FORGOTTEN_MAX: usize = 1000;
 /// The most bytes of the resulting items of a transaction in one arc: they are stored as one value,
-/// and a message of a snapshot transfer must have space for it.
+/// and a message of a snapshot transfer must have space for this value.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Returns whether a transaction is too old for a step that changes state.

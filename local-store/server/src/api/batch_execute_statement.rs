@@ -242,7 +242,7 @@ impl Prepared {
         }
     }
 
-    /// Adds the write of the statement, if it is one, to the submitted writes.
+    /// Adds the write of the statement to the submitted writes, if the statement is a write.
     fn send(self, writes: &mut Vec<Command>) -> Sent {
         match self {
             Self::Read(read, admitted) => Sent::Read(read, admitted),

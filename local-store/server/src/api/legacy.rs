@@ -330,7 +330,7 @@ impl ConditionParameters<'_> {
     }
 }
 
-/// Checks that all values have one type, and that the operator supports it.
+/// Checks that all values have the same type, and that the operator supports this type.
 fn check_types(
     operator: &str,
     types: &[AttributeType],

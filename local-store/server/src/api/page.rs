@@ -283,7 +283,7 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-/// Reads a page: a short read first, then, if it pauses, a long read.
+/// Reads a page: a short read first. If the short read pauses, a long read continues the page.
 async fn read_page(
     store: &Store,
     view: &(dyn View + Send + Sync),

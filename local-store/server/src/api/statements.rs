@@ -371,7 +371,7 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // An invalid read is reported before the error that it reads more than one item.
+    // An invalid read is reported before the error that the read returns more than one item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();

@@ -43,7 +43,8 @@ pub(crate) enum WarmThroughput {
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
     pub(crate) warm: WarmThroughput,
-    /// The key before a change of the encryption. The inner `None` means the default key.
+    /// The encryption key before a change of the encryption. The inner `None` means the default
+    /// key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
     /// Whether the limits of on-demand reads and writes have just been removed.
     pub(crate) ended_limits: (bool, bool),

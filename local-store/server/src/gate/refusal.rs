@@ -1,4 +1,4 @@
-//! The reasons why the gate refuses a request, with the flag that would allow it.
+//! The reasons why the gate refuses a request, each with the flag that would allow the request.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};

@@ -81,7 +81,7 @@ pub(super) enum Packing {
     Deflate,
 }
 
-/// All codings in order of preference. The first one is used for `*`.
+/// All codings in order of preference. The first coding is used for `*`.
 const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
 
 impl Packing {

@@ -122,7 +122,7 @@ async fn attend(
     }
 }
 
-/// Answers the messages of one connection until it ends.
+/// Answers the messages of one connection until the connection ends.
 async fn converse(opened: Opened, handler: &Arc<dyn Handler>) -> io::Result<()> {
     let Opened { slot, identity, reader, writer, seal } = opened;
     let (answers, waiting) = mpsc::channel(QUESTIONS_MAX);
@@ -140,7 +140,7 @@ async fn read(
     answers: mpsc::Sender<(u64, Vec<u8>)>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
-    // If the connection ends, the execution of unanswered messages continues, because it may have begun.
+    // If the connection ends, unanswered messages are still executed, because their execution may have begun.
     loop {
         let (id, payload) = reader.read().await?;
         let question = decode(&payload, identity.as_ref())?;

@@ -116,13 +116,13 @@ struct Line {
     state: watch::Sender<State>,
 }
 
-/// An unanswered message: the sender of its outcome, and the time when it was sent.
+/// An unanswered message: the sender of its outcome, and the time when the message was sent.
 struct Waiting {
     since: Instant,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The unanswered messages by id. The first one is the oldest.
+/// The unanswered messages by id. The first message is the oldest.
 #[derive(Default)]
 struct Pending(Mutex<BTreeMap<u64, Waiting>>);
 

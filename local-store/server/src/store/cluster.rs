@@ -257,7 +257,7 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
 
 async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
-    // Two nodes with one identity would both vote for it.
+    // Two nodes with the same identity would both vote with this identity.
     if slot_of(identity.node) != slot {
         return Err(Problem::Other(format!(
             "`{0}` belongs to node {1}, not to node {slot}: the directories were swapped or copied; move each directory to its own node, or move `{0}` away so that node {slot} is rebuilt from its peers",

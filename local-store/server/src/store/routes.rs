@@ -126,7 +126,8 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Updates the tables of every arc to those of the first arc, as far as this node knows them.
+/// Updates the tables of every arc to those of the first arc, as far as this node knows the first
+/// arc's tables.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();

@@ -48,7 +48,7 @@ pub(crate) async fn run(store: WeakStore) {
         if let Err(error) = split_hot(&store).await {
             tracing::debug!(%error, "a tick failed; the next tick retries its work");
         }
-        // Only leaders do the work, because they find it first.
+        // Only the leader of an arc does the arc's work, because it finds the work first.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
             // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {

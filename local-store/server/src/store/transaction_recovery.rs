@@ -24,7 +24,7 @@ const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 /// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// The unfinished transactions that a node knows, each with the time since when it knows them.
+/// The unfinished transactions that a node knows, each with the time at which the node found it.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
     seen: BTreeMap<(ArcId, TransactionId), Instant>,
@@ -110,7 +110,8 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Sends a decision to every arc, and records at the home arc that all have applied it.
+/// Sends a decision to every arc, and records at the home arc that all arcs have applied the
+/// decision.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,

@@ -281,7 +281,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this fails, recovery by the leader of the home arc repeats it.
+            // If this fails, recovery by the leader of the home arc repeats the command.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });

@@ -14,7 +14,7 @@ pub type State = Option<u64>;
 /// One operation on one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The time when it was sent, on one logical clock of all clients.
+    /// The time when the operation was sent, on one logical clock of all clients.
     pub call: u64,
     /// The time when it ended on the same clock, and the state that it found. `None` means that the outcome
     /// is unknown: the operation may have been applied at any time since, or never.
@@ -235,7 +235,7 @@ pub fn shortest_violation(
     ends.get(first).map_or_else(|| operations.to_vec(), |end| until(operations, *end))
 }
 
-/// Returns the history as the clients knew it at a time.
+/// Returns the part of the history that the clients knew at a time.
 fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
     let begun = operations.iter().filter(|operation| operation.call <= end);
     begun

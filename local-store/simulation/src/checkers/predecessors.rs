@@ -71,7 +71,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
     wrong
 }
 
-/// Returns the state that a completed operation stored; `None` if it changed nothing.
+/// Returns the state that a completed operation stored; `None` if the operation changed nothing.
 fn stored(operation: &Operation) -> Option<State> {
     let (_, seen) = operation.seen?;
     match operation.kind {
@@ -81,7 +81,8 @@ fn stored(operation: &Operation) -> Option<State> {
     }
 }
 
-/// Finds operations that saw an old value, although a newer value was acknowledged before they began.
+/// Finds operations that saw an old value, although a newer value was acknowledged before the operation
+/// began.
 fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
     // For the end of each write: the latest beginning of all writes that had ended by this time.
     let mut ended: Vec<(u64, u64, u64)> =

@@ -22,9 +22,9 @@ use crate::request::{
 /// The signals that pause or end all clients.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// While it is set, clients send nothing.
+    /// The signal to pause. While it is set, clients send nothing.
     pub hold: AtomicBool,
-    /// Once it is set, clients end.
+    /// The signal to end. Once it is set, clients end.
     pub end: AtomicBool,
 }
 

@@ -221,7 +221,7 @@ async fn make_index(cluster: &Cluster) {
     }
 }
 
-/// Ends the processes of some nodes, and starts them after a time.
+/// Ends the processes of some nodes, and restarts them after a time.
 async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, lasting: Duration) {
     for node in nodes.iter().copied() {
         if power {

@@ -92,7 +92,7 @@ pub enum Fault {
         /// The percentage.
         percent: u64,
     },
-    /// A node's clock is ahead of the others, or behind them.
+    /// A node's clock is ahead of the other nodes' clocks, or behind them.
     Skew {
         /// The node.
         node: usize,
@@ -121,7 +121,7 @@ pub enum Fault {
         /// The partition, modulo the number of partitions.
         place: usize,
     },
-    /// A global index is created on the table while it is in use.
+    /// A global index is created on the table while clients use the table.
     MakeIndex,
     /// Store time jumps ahead on all nodes, as after a suspended machine.
     Advance {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-/// The condition of a node, in the order in which it gets worse.
+/// The condition of a node, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Condition {
     Sound,
@@ -23,7 +23,7 @@ struct Shared {
     condition: watch::Sender<Condition>,
 }
 
-/// The damage of one node; clones share it.
+/// The record of damage of one node. Clones share the record.
 #[derive(Clone, Debug)]
 pub struct Damage(Arc<Shared>);
 

@@ -44,7 +44,8 @@ struct Inode {
     durable: Vec<u8>,
     /// The content that reads see.
     cached: Vec<u8>,
-    /// For each sector written since the last sync, every content it has had, oldest first.
+    /// For each sector written since the last sync: every content that the sector has had, oldest
+    /// first.
     unsynced: BTreeMap<usize, Vec<Sector>>,
 }
 
@@ -85,7 +86,7 @@ struct State {
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     powered_off: bool,
-    /// While set, no file can be created; `refusals` counts the rejected ones.
+    /// While set, no file can be created; `refusals` counts the rejected creations.
     full: bool,
     refusals: u64,
     /// Makes the next sync of data fail.

@@ -64,8 +64,8 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The largest payload, whatever the segment size: it bounds the memory of a reader, and is more
-/// than any node writes.
+/// The largest payload for any segment size. This bound limits the memory of a reader, and is
+/// larger than any payload that a node writes.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that a segment with one record has in addition to the payload.
@@ -381,7 +381,7 @@ impl Log {
     }
 
     /// Continues in a new segment, so that bytes after the last entry are never read as a
-    /// continuation. If the last segment has no entries, the new one replaces it.
+    /// continuation. If the last segment has no entries, the new segment replaces it.
     fn leave_last_segment(&mut self) -> Result<(), Error> {
         let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
         let header = self.segments.last().map(|segment| segment.header);

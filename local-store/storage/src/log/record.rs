@@ -65,7 +65,7 @@ impl Eq for Payload {}
 pub struct Entry {
     /// The index of the entry: the index of the previous entry plus one.
     pub index: u64,
-    /// The term of the leader that appended it, as in Raft.
+    /// The term of the leader that appended the entry, as in Raft.
     pub term: u64,
     /// Its payload, which the log does not interpret.
     pub payload: Payload,

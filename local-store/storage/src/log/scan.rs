@@ -25,7 +25,7 @@ pub(super) struct Scan {
     torn_payload: Option<record::Header>,
 }
 
-/// Reads records until one is not whole, or `count_max` were read.
+/// Reads records until a record is not whole, or `count_max` records were read.
 pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
     let mut window = Window::new(segment);
     let mut scan = Scan {
@@ -66,7 +66,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 /// The content after the first record that is not whole.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// No bytes that were written into this segment: it ended cleanly.
+    /// No bytes that were written into this segment: the segment ended cleanly.
     Nothing,
     /// Records of this segment that were never durable: a power loss tore the last writes.
     Torn,

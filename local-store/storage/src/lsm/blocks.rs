@@ -84,7 +84,7 @@ impl Blocks {
         })
     }
 
-    /// Returns the position after the last row, in a block that has space for it.
+    /// Returns the position after the last row, in a block that has space for another row.
     fn end(&mut self) -> Place {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);

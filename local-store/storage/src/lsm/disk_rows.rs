@@ -36,7 +36,8 @@ impl DiskRows {
         let own = [OWN_KEYS].as_slice();
         let is_in_queues = first <= from && to <= behind;
         let tree = (!is_in_queues && from < own).then(|| {
-            // The engine's reserved keys sort after all others, so this upper bound excludes them.
+            // The engine's reserved keys sort after all other keys, so this upper bound excludes
+            // the reserved keys.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
             state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)

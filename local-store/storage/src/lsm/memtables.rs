@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::memtable::Memtable;
 
-/// An immutable set of tables, so that views can keep it.
+/// An immutable set of tables. A view keeps the set that was current when the view was opened.
 #[derive(Clone, Default)]
 pub(super) struct Memtables {
     active: Arc<Memtable>,

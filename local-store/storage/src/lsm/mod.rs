@@ -215,7 +215,7 @@ impl LsmStorage {
         }
         let lock = lock(path)?;
         let numbers = SequenceNumberCounter::default();
-        // Without this file the tree would start empty, so a missing one is damage.
+        // Without this file the tree would start empty, so a missing file is damage.
         if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
             let path = path.display().to_string();
             let reason =

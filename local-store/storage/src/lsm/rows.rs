@@ -267,7 +267,7 @@ impl Rows {
         self.unordered.is_empty() && self.gone.is_empty()
     }
 
-    /// Puts the waiting rows in order, and removes the released ones.
+    /// Puts the waiting rows in order, and removes the released rows.
     pub(super) fn put_in_order(&mut self) {
         // Taking the vector also frees its capacity, which a full table does not need any more.
         let mut waiting = mem::take(&mut self.unordered);

@@ -153,7 +153,8 @@ impl LsmView {
 pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are not longer
-/// than a key, because the tree panics at longer ones. Returns `None` if the range can have no key.
+/// than a key, because the tree panics at longer bounds. Returns `None` if the range can have no
+/// key.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
     // A key that equals the beginning of a longer bound is less than the bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {

@@ -475,7 +475,7 @@ impl Begin<'_> {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
                 // An arc that has not admitted this node yet still has its previous identity, so only later
-                // ones count.
+                // identities count.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)

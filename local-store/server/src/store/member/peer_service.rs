@@ -96,7 +96,8 @@ impl PeerService {
         self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
     }
 
-    /// Waits until no other membership change is in progress, and locks further ones.
+    /// Waits until no other membership change is in progress, and blocks further membership
+    /// changes.
     pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.changing.lock().await
     }

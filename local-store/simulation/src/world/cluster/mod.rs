@@ -1,4 +1,4 @@
-//! The nodes of a world: which of them run, and how they crash and restart.
+//! The nodes of a world: the running processes, and their crashes and restarts.
 
 pub mod damage;
 pub mod membership;

@@ -11,7 +11,7 @@ use crate::engine::OWN_KEYS;
 
 /// The existing rows of a range, in order.
 pub(in super::super) struct Rows {
-    /// The cursors of all files. The last one is at the next row.
+    /// The cursors of all files. The last cursor is at the next row.
     cursors: Vec<Cursor>,
     from: Box<[u8]>,
     to: Box<[u8]>,

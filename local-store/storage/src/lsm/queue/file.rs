@@ -41,7 +41,7 @@ const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
 /// outside the range of any block.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
-/// A block, as the list describes it.
+/// A block, in the form of the file's list of blocks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Block {
     offset: u64,

@@ -31,7 +31,7 @@ const SIZES: [(u64, usize); 4] = [
     (32 * 1024 * 1024, 256),
 ];
 
-/// A key of a queue, and its value or `None` if it was deleted.
+/// A key of a queue, and its value, or `None` if the key was deleted.
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// A prepared change of the queue files. The change takes effect when the tree stores its rows.

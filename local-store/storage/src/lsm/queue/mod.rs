@@ -84,7 +84,7 @@ impl Queue {
     }
 }
 
-/// An immutable set of all files, so that views can keep it.
+/// An immutable set of all files. A view keeps the set that was current when the view was opened.
 #[derive(Clone)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
