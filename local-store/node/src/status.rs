@@ -76,7 +76,7 @@ pub struct Status {
     /// Syncs of the node's log since the node started.
     pub log_syncs: u64,
     /// Whether the node's disk is damaged. The node is set aside and rebuilt once its peers can
-    /// continue without it. Until then it does not lead if another node can.
+    /// continue without it. Until then the node does not lead if another node can lead.
     pub is_damaged: bool,
     /// The progress of the verification of the replica's files.
     pub scrub: Progress,

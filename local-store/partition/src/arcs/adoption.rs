@@ -99,7 +99,7 @@ fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now:
     }
     if let Some(wanted) = definition.enabled_stream() {
         stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
-        // All arcs share one stream, so its creation time is the definition's.
+        // All arcs share one stream, so the stream's creation time is that of the definition.
         if let Some(own) = table.streams.last_mut() {
             own.created_at = wanted.created_at;
         }

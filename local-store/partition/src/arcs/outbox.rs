@@ -74,7 +74,7 @@ pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadEr
     Ok(found)
 }
 
-/// Returns whether each arc has acknowledged its changes up to these numbers, inclusive.
+/// Returns whether each arc has acknowledged the changes for it up to the given number, inclusive.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -174,7 +174,7 @@ pub(crate) struct StatementWrite {
     pub(crate) asked: Asked,
 }
 
-/// The data about a write statement that is needed for its response.
+/// The data about a write statement that its response needs.
 pub(crate) struct Asked {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement spells it.

@@ -44,8 +44,8 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 /// A connection after its handshake, and the identity of this process, which was sent to the peer.
 type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
 
-/// Accepts connections of peers until it is dropped. Silent clients and undetected broken connections cannot
-/// exclude a peer.
+/// Accepts connections of peers until the returned future is dropped. Silent clients and undetected broken
+/// connections cannot exclude a peer.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);

@@ -194,7 +194,7 @@ impl Work {
             drop(self.lock());
             self.changed.notify_all();
         }
-        // Continue with the tables that were written meanwhile.
+        // The loop continues with the tables that were written meanwhile.
         let mut to_do = self.lock();
         if *to_do == ToDo::Nothing {
             *to_do = ToDo::Tables;

@@ -33,8 +33,8 @@ struct Slot {
 /// A lower and an upper bound.
 type Bounds<T> = (Bound<T>, Bound<T>);
 
-/// Positions of the rows with one key prefix, in key order. Mostly there is one position. Index
-/// entries with one key, and items with one long partition key, have several.
+/// Positions of the rows with one key prefix, in key order. Most prefixes have one position. Index
+/// entries with the same key, and items with the same long partition key, have several positions.
 enum Places {
     One(Place),
     Several(Vec<Place>),

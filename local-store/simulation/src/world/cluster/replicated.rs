@@ -183,7 +183,7 @@ impl StorageHome for GuardedHome {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        // For a dead process this fails, and the snapshot is not adopted.
+        // If the process is dead, this call fails, and the snapshot is not adopted.
         staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home(self.arc).adopt(staged)
