@@ -163,7 +163,7 @@ enum MigrateVerb {
 /// Runs the verb; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// What went wrong, for the operator.
+/// The message tells the operator what failed.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,

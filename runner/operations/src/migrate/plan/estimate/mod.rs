@@ -156,8 +156,8 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     }
     whole.cost.per_source(all.sources);
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
-    let prices: Prices =
-        serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
+    let prices: Prices = serde_json::from_str(PRICES)
+        .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
     let report = report(&file, &all, &found, &whole, &prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
