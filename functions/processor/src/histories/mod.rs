@@ -303,20 +303,20 @@ impl RefusedChanges {
         most: TransactionBounds,
         set_aside: &mut Vec<SetAside>,
     ) -> (Changes, TransactionBounds) {
-        let Self { changes, has_base, reason } = self;
-        if changes.len() > 1 {
-            return (changes, most.half_of(&changes));
+        let Self { changes: refused, has_base, reason } = self;
+        if refused.len() > 1 {
+            return (changes, most.half_of(&refused));
         }
         if has_base {
             // The base may be the cause. The next attempt has no base, so the history contains
             // nothing before its first change.
-            return (changes.replaced(changes.baseless()), TransactionBounds::USUAL);
+            return (changes.replaced(refused.baseless()), TransactionBounds::USUAL);
         }
-        set_aside.extend(changes.iter().map(|(_, change)| SetAside {
+        set_aside.extend(refused.iter().map(|(_, change)| SetAside {
             event_id: Some(change.event_id.clone()),
             reason: reason.clone(),
         }));
-        (changes.without(&changes), TransactionBounds::USUAL)
+        (changes.without(&refused), TransactionBounds::USUAL)
     }
 }
 

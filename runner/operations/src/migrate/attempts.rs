@@ -22,7 +22,7 @@ pub(crate) enum WriteResult {
 /// Waits before the next attempt, after an attempt without effect. `what` describes the entry.
 ///
 /// # Errors
-/// When the attempts are used up.
+/// When the number of attempts reaches its limit.
 pub(crate) async fn pause(attempts: &mut Attempts, written: WriteResult, what: &str) -> Result<()> {
     let (why, words) = match written {
         WriteResult::Done => return Ok(()),
