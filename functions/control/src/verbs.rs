@@ -106,7 +106,7 @@ fn pause(phase: Phase) -> Cell {
         | Phase::CutOver
         | Phase::Reverting
         | Phase::Returning
-        | Phase::Completing => Err("the backfill is over, there is nothing to pause"),
+        | Phase::Completing => Err("the backfill is complete, so there is nothing to pause"),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
@@ -131,15 +131,15 @@ fn verify(kind: Kind, phase: Phase) -> Cell {
             Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
         }
         Phase::CuttingOver => Err(
-            "another command is cutting it over: `weir migrate cutover NAME` takes over from it",
+            "another command is cutting it over: `weir migrate cutover NAME` replaces that command",
         ),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver | Phase::Completing => {
-            Err("the targets no longer follow the sources, there is nothing to compare")
+            Err("the targets no longer follow the sources, so there is nothing to compare")
         }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -158,7 +158,7 @@ fn cutover(kind: Kind, phase: Phase) -> Cell {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Reverting | Phase::Returning => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Completing => {
             Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
@@ -181,7 +181,7 @@ fn revert(kind: Kind, phase: Phase) -> Cell {
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Completing => {
-            Err("the way back is closed: `weir migrate complete NAME` finishes it")
+            Err("it can no longer be reverted: `weir migrate complete NAME` finishes it")
         }
         Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -202,7 +202,7 @@ fn complete(kind: Kind, phase: Phase) -> Cell {
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Reverted | Phase::Aborted => Err(ENDED),

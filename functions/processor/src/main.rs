@@ -28,7 +28,7 @@ async fn main() -> ExitCode {
 #[expect(clippy::print_stderr, reason = "the log begins with the function")]
 fn refuse(name: &str) -> ExitCode {
     eprintln!(
-        "error: unknown function `{name}`; write the name of one as Handler, such as `archive`"
+        "error: unknown function `{name}`; set Handler to the name of a function, such as `archive`"
     );
     ExitCode::FAILURE
 }

@@ -46,7 +46,7 @@ impl<O: ObjectStore> Quarantine<O> {
             match put.await {
                 Ok(PutOutcome::Created { .. } | PutOutcome::Exists) => return Ok(name),
                 Ok(PutOutcome::Contended) => {
-                    "another writer writes the same object".clone_into(&mut failure);
+                    "another writer is writing the same object".clone_into(&mut failure);
                 }
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),

@@ -251,7 +251,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                     }
                     Err(error) => {
                         report.damaged_totals += 1;
-                        warn!(counter, reason = %error, "total item left alone");
+                        warn!(counter, reason = %error, "damaged total item left unchanged");
                     }
                 }
             }

@@ -273,7 +273,7 @@ impl FanOutSettings {
         let jobs_table = reader.table(JOBS_TABLE);
         if rules.iter().any(|rule| rule.origin == jobs_table || rule.target == jobs_table) {
             reader.problems.push(format!(
-                "JOBS_TABLE=`{jobs_table}` is also a table of a rule; use a table of its own"
+                "JOBS_TABLE=`{jobs_table}` is also a table of a rule; use a separate table for jobs"
             ));
         }
         let settings = Self { rule: FanOut { rules, jobs_table }, quarantine: reader.quarantine() };
@@ -460,7 +460,8 @@ mod tests {
         for (change, expected) in [
             (
                 ("JOBS_TABLE", "aaa"),
-                "JOBS_TABLE=`aaa` is also a table of a rule; use a table of its own".to_owned(),
+                "JOBS_TABLE=`aaa` is also a table of a rule; use a separate table for jobs"
+                    .to_owned(),
             ),
             (
                 ("FAN_OUT_RULES", ""),

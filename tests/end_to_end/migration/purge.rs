@@ -56,8 +56,8 @@ fn prepare(up: &Up) {
 /// Checks that an invalid condition removes nothing: it is reported before anything begins.
 fn slips_are_refused(up: &Up) {
     for (slip, words) in [
-        (".studio = \"A\"", "the condition gave an object"),
-        ("select(.studio == \"A\")", "the condition gave "),
+        (".studio = \"A\"", "the condition yielded an object"),
+        ("select(.studio == \"A\")", "the condition yielded "),
     ] {
         let plan = PLAN.replace(".studio == \"A\"", slip);
         assert_ne!(plan, PLAN);

@@ -121,7 +121,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     wait_for("the worker to refuse", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         let said = fs::read_to_string(&log).unwrap_or_default();
-        said.contains("its plan is not the one that it was started with").then_some(())
+        said.contains("its plan has changed since the start").then_some(())
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 

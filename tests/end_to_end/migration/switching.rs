@@ -98,7 +98,7 @@ fn a_failed_cut_over_changes_nothing() {
     migrating.holding("killed.log", "60").kill();
     assert_eq!(migrating.status()["phase"], "cutting-over");
     let (code, said) = migrating.verb(&["verify", "move"]);
-    assert!(code == 4 && said.contains("takes over from it"), "{code}: {said}");
+    assert!(code == 4 && said.contains("replaces that command"), "{code}: {said}");
     let (code, _) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     assert_eq!(code, 5);
     migrating.is_as_it_was();

@@ -89,7 +89,7 @@ impl CompactionReport {
     /// Records a folder that could not be listed. It is left to the next run, and this run
     /// continues.
     fn postpone(&mut self, what: &str, reason: &str) {
-        warn!(what, reason, "what cannot be listed is left to the next compaction");
+        warn!(what, reason, "a folder could not be listed; the next compaction retries it");
         self.postponed_hours += 1;
     }
 }
@@ -385,7 +385,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let number = work.known.number_last + 1;
         if number > PART_NUMBER_MAX {
             return Err(Failure::Fatal(format!(
-                "hour `{hour}` of the archive has {PART_NUMBER_MAX} compacted objects"
+                "hour `{hour}` of the archive has {PART_NUMBER_MAX} compacted objects, the maximum; its other parts cannot be compacted"
             )));
         }
         let name = hour.compacted_name(&self.prefix, number);
@@ -471,7 +471,10 @@ impl<O: ObjectMaintenance> Compactor<O> {
         for entry in self.store.list(&hour.compacted_prefix(&self.prefix)).await? {
             let Some(number) = hour.compacted_number(&self.prefix, &entry.name) else { continue };
             let Some(object) = self.store.get(&entry.name).await? else {
-                return Err(Failure::Retry(format!("object `{}` was removed", entry.name)));
+                return Err(Failure::Retry(format!(
+                    "compacted object `{}` was removed by another request",
+                    entry.name
+                )));
             };
             let content = PartContent::read(object)
                 .map_err(|error| not_of_the_archive(&entry.name, &error))?;
@@ -581,7 +584,7 @@ enum ChunkOutcome {
 }
 
 fn unwritable(name: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::Fatal(format!("object `{name}` cannot be built ({EVENT_ID}): {error}"))
+    Failure::Fatal(format!("cannot build object `{name}`: column `{EVENT_ID}`: {error}"))
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
             // The unfinished erasure's receipt lists rows that may still exist. Completing it for
             // another subject would state that these rows are erased.
             return Err(Failure::Fatal(format!(
-                "an unfinished erasure of other rows has the name `{name}`: repeat that request under this name until it returns a receipt, and use another name for this one; nothing was erased"
+                "nothing was erased: the name `{name}` belongs to an unfinished erasure of other rows; repeat that erasure until it returns a receipt, and give the new erasure another name"
             )));
         }
         receipt.erased_seconds = now_seconds;
@@ -159,9 +159,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
             Ok(()) => Ok(receipt),
             Err(Failure::Retry(_)) if deadline.is_over() => Err(Failure::Retry(match name {
                 Some(name) => format!(
-                    "the time was over before the erasure `{name}` was complete; repeat the request to resume it"
+                    "the function ran out of time before the erasure `{name}` was complete; repeat the request to resume it"
                 ),
-                None => "the time was over before the erasure was complete, and without a name it starts over each time; add a `name`, so that repeating the request resumes it".to_owned(),
+                None => "the function ran out of time before the erasure was complete; an erasure without a name starts over each time, so add a `name` and repeat the request until it returns a receipt".to_owned(),
             })),
             Err(failure) => Err(failure),
         }
@@ -185,7 +185,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         loop {
             if receipt.passes == PASSES_MAX {
                 return Err(Failure::Retry(format!(
-                    "rows of the subject were found in each of {PASSES_MAX} passes, so its items are still being deleted from the table; stop that, and erase again"
+                    "each of {PASSES_MAX} passes found rows to erase, so matching items are still being deleted from the table; stop these deletes, then repeat the erasure"
                 )));
             }
             receipt.passes += 1;

@@ -92,13 +92,12 @@ impl<O: ObjectStore> ArchiveSink<O> {
         for rows in rows_of_parts(missing) {
             if number > PART_NUMBER_MAX {
                 return Err(Failure::Fatal(format!(
-                    "bucket `{bucket}` of the archive has {PART_NUMBER_MAX} parts; raise BatchSize or MaximumBatchingWindowInSeconds of the event source mapping"
+                    "bucket `{bucket}` of the archive has {PART_NUMBER_MAX} parts, the maximum; raise BatchSize or MaximumBatchingWindowInSeconds of the event source mapping"
                 )));
             }
             let name = bucket.part_name(&self.prefix, number);
-            let part = write_part(&rows).map_err(|error| {
-                Failure::Fatal(format!("part `{name}` cannot be built: {error}"))
-            })?;
+            let part = write_part(&rows)
+                .map_err(|error| Failure::Fatal(format!("cannot build part `{name}`: {error}")))?;
             match self.store.put_if_absent(&name, part, PARQUET).await? {
                 PutOutcome::Created { entity_tag } => {
                     let content =

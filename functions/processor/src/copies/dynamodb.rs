@@ -74,7 +74,7 @@ where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     let table = TableName { name: table.to_owned(), setting };
-    failure_of(&table, doing, "the key that the rules say", error)
+    failure_of(&table, doing, "the key that the rules declare", error)
 }
 
 /// Returns the names of the key attributes, partition key first.
@@ -120,7 +120,9 @@ impl DynamoDbCopies {
         let answer = self.client.describe_table().table_name(table).send().await;
         let answer =
             answer.map_err(|error| failed(table, FAN_OUT_RULES, "DescribeTable", &error))?;
-        answer.table.ok_or_else(|| Failure::Retry(format!("table `{table}` has no description")))
+        answer.table.ok_or_else(|| {
+            Failure::Retry(format!("DescribeTable returned no description of table `{table}`"))
+        })
     }
 
     async fn get(
@@ -296,7 +298,9 @@ impl Expression {
         guard: &CopyGuard,
     ) -> Result<String, Failure> {
         let key = json::attribute_value_from_str(&mark.origin);
-        let key = key.map_err(|error| Failure::Retry(format!("an origin's key: {error}")))?;
+        let key = key.map_err(|error| {
+            Failure::Retry(format!("cannot parse the key of an origin: {error}"))
+        })?;
         self.name("#key", &rule.index_key);
         self.value(":key", to_sdk(&key));
         self.name("#mark", &mark_attribute(&rule.name));

@@ -166,7 +166,7 @@ impl Seen<'_> {
         if !origin.fits() {
             // A key that is too long cannot be the key of a job. Without a job the copy's expected
             // values are unknown.
-            let reason = "the key of the copy's origin is too long as the key of a job";
+            let reason = "the key of the copy's origin is too long to be the key of a job";
             return Todo::Refuse(reason.to_owned());
         }
         let Some(copy) = self.after.get(key) else { return Todo::Nothing };

@@ -301,7 +301,9 @@ fn read_job(item: &Item) -> Result<Job, Failure> {
 fn unknown_rule(name: &str) -> Failure {
     // The rule was removed, or is being deployed. The next attempt may run in a version that has
     // the rule.
-    Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
+    Failure::Retry(format!(
+        "there is no rule `{name}`, but a record or a request needs it; deploy the rule again if it was removed before its jobs were complete"
+    ))
 }
 
 fn parsed<T, E: std::fmt::Display>(parsed: Result<T, E>, text: &str) -> Result<T, Failure> {

@@ -84,7 +84,7 @@ impl RepairRequest {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
             Failure::Fatal(format!(
-                "the event cannot be read: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
+                "cannot parse the event: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
             ))
         })
     }
@@ -107,8 +107,9 @@ impl<T: CopyTables> Copies<T> {
             Failure::Fatal(format!("there is no rule `{name}`; the rules are: {names}"))
         })?;
         let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
-        let mut after =
-            after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
+        let mut after = after
+            .transpose()
+            .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
         // The loop is bounded by the time, because each iteration makes one request.

@@ -272,7 +272,11 @@ impl<T: CopyTables> Copies<T> {
             let (rule, origin, refused) = (&rule.name, &origin.key, written.refused);
             warn!(
                 rule,
-                origin, copy, reason, refused, "copies cannot be written; this is one of them"
+                origin,
+                copy,
+                reason,
+                refused,
+                "some copies cannot be written; this entry shows one of them"
             );
         }
         written

@@ -64,7 +64,7 @@ impl TargetOutcome {
     /// Returns a failed outcome for every effect that the executor does not support.
     #[must_use]
     pub fn unknown(folded: Folded) -> Vec<Self> {
-        let unknown = || Failure::Fatal("this function has no such target".to_owned());
+        let unknown = || Failure::Fatal("this function has no targets of this kind".to_owned());
         let targets = folded.into_targets();
         targets.map(|(target, records)| Self::new(target, records, Err(unknown()))).collect()
     }

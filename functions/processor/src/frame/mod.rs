@@ -236,7 +236,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let mut done = Vec::new();
         while let Some((position, reason, put)) = puts.next().await {
             let put = put.map(|object| {
-                warn!(reason, object, "record refused and put into quarantine");
+                warn!(reason, object, "record refused and quarantined");
             });
             done.push((position, put));
         }

@@ -51,7 +51,9 @@ fn key(item: &str, version: &str) -> Item {
 fn item_of(key: &Item) -> Result<String, Failure> {
     match key.get(ITEM_ATTRIBUTE) {
         Some(AttributeValue::S(text)) => Ok(text.clone()),
-        _ => Err(Failure::Fatal(format!("a history item has no key; its table must have {KEY}"))),
+        _ => Err(Failure::Fatal(format!(
+            "the history table returned an item without its key; the table must have {KEY}"
+        ))),
     }
 }
 

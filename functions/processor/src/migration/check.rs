@@ -250,7 +250,7 @@ pub(super) async fn targets(
     for item in foreign_items::count(worker, task, foreign, tally).await? {
         let why = match Registers::from_item(item) {
             Ok(registers) if registers.is_tombstone() => {
-                "it was written over a tombstone".to_owned()
+                "the item was written over a tombstone".to_owned()
             }
             // The item belongs to the other migration.
             Ok(_) => continue,

@@ -159,7 +159,7 @@ impl Control {
 pub(super) fn encode(entry: &impl Entry) -> Result<HashMap<String, SdkValue>, Failure> {
     let (partition, name) = (entry.partition(), entry.name());
     let mut item: HashMap<String, SdkValue> = serde_dynamo::to_item(entry).map_err(|error| {
-        Failure::Fatal(format!("`{name}` of `{partition}` cannot be written: {error}"))
+        Failure::Fatal(format!("cannot encode `{name}` of `{partition}`: {error}"))
     })?;
     item.insert(PARTITION_KEY.to_owned(), SdkValue::S(partition));
     item.insert(SORT_KEY.to_owned(), SdkValue::S(name));

@@ -23,7 +23,7 @@ use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
 /// Why a foreign item is a difference, and what to do.
-const WHY: &str = "it is among the parts of a document, but the migration did not write it: after a cut-over it would be part of the document; delete or move it, or choose another table or key";
+const WHY: &str = "the item is among the parts of a document, but the migration did not write the item, which would become part of the document at the cut-over; delete or move the item, or choose another table or key";
 
 /// Counts and records the foreign items of a page that are in a document's partition. Returns all
 /// other items. Does nothing after the cut-over: parts without marks are then correct items of the

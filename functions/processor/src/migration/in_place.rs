@@ -378,12 +378,12 @@ impl Targets {
             }
         }
         let item = item_to_string(&met);
-        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed during another write could not be restored; this is its previous value");
+        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed by mistake could not be restored; `item` is its previous value");
         self.note_problem(
             ProblemKind::Refused,
             target,
             key,
-            &format!("it could not be restored: {failure}"),
+            &format!("the item could not be restored: {failure}"),
         )
         .await?;
         Err(Failure::Retry(failure))

@@ -123,7 +123,7 @@ async fn renewed_every<T, E>(
 /// Renews the lease of a task. Returns the current task; `None` if another worker has leased it or
 /// it has ended.
 async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option<Task>, Failure> {
-    let mut failure = "no answer".to_owned();
+    let mut failure = "the control table did not respond in time".to_owned();
     while Instant::now() < ends {
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,

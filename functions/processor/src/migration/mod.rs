@@ -154,9 +154,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         };
         if had_to_do {
             let note = tokio::time::timeout(NOTE_LIMIT, self.note_lag(&frame.rule, batch));
-            let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
+            let late =
+                |_| Err(Failure::Retry("the control table did not respond in time".to_owned()));
             if let Err(failure) = note.await.unwrap_or_else(late) {
-                tracing::warn!(function = "migration", %failure, "the lag could not be noted");
+                tracing::warn!(function = "migration", %failure, "the lag could not be recorded");
             }
         }
         report
@@ -248,7 +249,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             if self.is_to_be_noted(&note.name(), now)
                 && let Err(failure) = self.control.put(&note).await
             {
-                tracing::warn!(function = "migration", reason = note.reason, %failure, "the throttling could not be noted");
+                tracing::warn!(function = "migration", reason = note.reason, %failure, "the throttling could not be recorded");
             }
         }
     }
@@ -264,9 +265,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             return;
         }
         let note = tokio::time::timeout(NOTE_LIMIT, self.control.put(&followed));
-        let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
+        let late = |_| Err(Failure::Retry("the control table did not respond in time".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
-            tracing::warn!(function = "migration", table, %failure, "the note that the stream is followed could not be written");
+            tracing::warn!(function = "migration", table, %failure, "the record that the function follows the stream could not be written");
             // The write failed, so the next batch tries again.
             self.noted.lock().remove(&entry);
         }
@@ -320,7 +321,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan is not the one that it was started with; abort it and start it again"
+                "its plan has changed since the start; abort the migration and start it again"
                     .to_owned(),
             ));
         }
@@ -348,8 +349,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let missing = || Failure::Fatal(format!("migration `{migration}` has no plan"));
         let entry = self.control.get::<PlanEntry>(migration, PlanEntry::NAME).await?;
         let text = entry.ok_or_else(missing)?.plan;
-        let plan = serde_json::from_str(&text)
-            .map_err(|error| Failure::Fatal(format!("the plan of `{migration}`: {error}")))?;
+        let plan = serde_json::from_str(&text).map_err(|error| {
+            Failure::Fatal(format!("cannot parse the plan of `{migration}`: {error}"))
+        })?;
         Ok((plan, Plan::fingerprint(&text)))
     }
 

@@ -213,7 +213,7 @@ impl Targets {
         };
         if joined.live().count() > 1 {
             let sources: Vec<&str> = joined.live().map(|(source, _)| source).collect();
-            let reason = format!("{} have this target", sources.join(" and "));
+            let reason = format!("{} become this item", sources.join(" and "));
             self.note_problem(ProblemKind::Collision, target, key, &reason).await?;
         }
         if joined.is_tombstone()

@@ -57,7 +57,7 @@ impl S3ObjectStore {
                 Ok(Ok(Some(part))) => content.extend_from_slice(&part),
                 Ok(Ok(None)) => return Ok(content.into()),
                 Ok(Err(error)) => return Err(DisplayErrorContext(&error).to_string()),
-                Err(_) => return Err(format!("no data for {:?}", self.silence_max)),
+                Err(_) => return Err(format!("no data arrived for {:?}", self.silence_max)),
             }
         }
     }
@@ -82,7 +82,7 @@ impl S3ObjectStore {
                 "{doing} in bucket=`{bucket}` ({setting}) is not allowed: {code}; check the function's role, its region and {setting}"
             )),
             Some(code @ "KeyTooLongError") => Failure::Fatal(format!(
-                "{doing} in bucket=`{bucket}` is permanently refused: {code}: {}; give the table a shorter name, or leave it out",
+                "{doing} in bucket=`{bucket}` is permanently refused: {code}: {}; give the table a shorter name, or do not archive the table",
                 error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or("")
             )),
             _ => Failure::Retry(format!(
@@ -147,7 +147,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Fatal(format!(
-            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`",
+            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`; move folders that the archive did not write elsewhere",
             self.bucket
         )))
     }
@@ -163,9 +163,9 @@ impl ObjectStore for S3ObjectStore {
             Err(error) => return Err(self.failure("GetObject", &error)),
         };
         let content = self.content(object).await;
-        content
-            .map(Some)
-            .map_err(|reason| Failure::Retry(format!("GetObject `{name}` broke off: {reason}")))
+        content.map(Some).map_err(|reason| {
+            Failure::Retry(format!("GetObject of `{name}` was interrupted: {reason}"))
+        })
     }
 
     async fn put_if_absent(
@@ -243,7 +243,7 @@ impl ObjectMaintenance for S3ObjectStore {
         if earlier.is_empty() && next.as_deref() == Some(after) {
             // The next request would return the same page again, without end.
             return Err(Failure::Fatal(format!(
-                "bucket `{}`: after `{after}`, a whole page of versions of one object is listed, and none of them is noncurrent",
+                "bucket=`{}`: ListObjectVersions after `{after}` returned a page with versions of a single object, none of them noncurrent, so the listing cannot continue",
                 self.bucket
             )));
         }
@@ -297,7 +297,7 @@ impl S3ObjectStore {
         let name = error.key().unwrap_or_default();
         Err(match code {
             "AccessDenied" => Failure::Fatal(format!(
-                "DeleteObjectVersion of `{name}` in bucket=`{bucket}` is not allowed; allow it to the function's role"
+                "DeleteObjectVersion of `{name}` in bucket=`{bucket}` is not allowed; grant this action to the function's role"
             )),
             _ => Failure::Retry(format!(
                 "a noncurrent version of `{name}` in bucket=`{bucket}` could not be removed: {code}"
@@ -495,14 +495,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_download_that_stalls_ends() {
-        for (length, expected) in [(5, Ok("seven")), (7, Err("no data for 50ms"))] {
+        for (length, expected) in [(5, Ok("seven")), (7, Err("no data arrived for 50ms"))] {
             let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\nseven");
             let mut store = S3ObjectStore::new(that_answers(answer).await, "b".to_owned(), "B");
             store.silence_max = Duration::from_millis(50);
             match (store.get("object").await, expected) {
                 (Ok(Some(content)), Ok(expected)) => assert_eq!(content, expected),
                 (Err(Failure::Retry(reason)), Err(expected)) => {
-                    assert_eq!(reason, format!("GetObject `object` broke off: {expected}"));
+                    assert_eq!(
+                        reason,
+                        format!("GetObject of `object` was interrupted: {expected}")
+                    );
                 }
                 (found, expected) => panic!("{found:?}, not {expected:?}"),
             }

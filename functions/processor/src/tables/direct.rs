@@ -131,7 +131,7 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
 /// Returns the failure for an answer that does not have the operation's form. A proxy may have sent
 /// it.
 pub(crate) fn unreadable(doing: &str, table: &str) -> Failure {
-    Failure::Retry(format!("{doing} on table=`{table}`: the answer cannot be read"))
+    Failure::Retry(format!("{doing} on table=`{table}`: the response cannot be decoded"))
 }
 
 /// The items of a page, and the key after which the next page begins.

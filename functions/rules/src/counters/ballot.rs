@@ -47,7 +47,7 @@ pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
 pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
     if poll.contains('#') {
         return Err(Refusal(format!(
-            "poll=`{poll}` has a `#`, so its ballots could have the keys of another poll's, which are POLL#VOTER; name it without `#`"
+            "poll=`{poll}` contains `#`, so its ballots, with keys POLL#VOTER, could have the keys of another poll's ballots; use a name without `#`"
         )));
     }
     let key = format!("{poll}#{voter}");
@@ -90,7 +90,7 @@ impl Ballot {
         }
         if !is_summable(&points) {
             return Err(Refusal(format!(
-                "points=`{points}` are outside of what totals hold exactly: {SUMMABLE}"
+                "points=`{points}` are outside the range that totals hold exactly: {SUMMABLE}"
             )));
         }
         Ok(Self { counter: counter.to_owned(), slot, points })
@@ -260,7 +260,7 @@ mod tests {
             ("", "1", "counter=`` has no slots"),
             (&"c".repeat(2_046), "1", "has 2046 bytes; with 20 slots it may have at most 2045,"),
             ("A", "0.0000001", "points=`0.0000001` are outside"),
-            ("A", "1e30", "are outside of what totals hold exactly: magnitude below 10^28"),
+            ("A", "1e30", "are outside the range that totals hold exactly: magnitude below 10^28"),
             ("A", "-10000000000000000000000000000", "are outside"),
         ] {
             let refusal = cast(counter, points).unwrap_err();
@@ -272,7 +272,7 @@ mod tests {
     fn polls_do_not_share_ballots() {
         assert_eq!(ballot_key("tv", "de#ann"), Ok("tv#de#ann".to_owned()));
         let refusal = ballot_key("tv#de", "ann").unwrap_err().0;
-        assert!(refusal.contains("poll=`tv#de` has a `#`"), "{refusal}");
+        assert!(refusal.contains("poll=`tv#de` contains `#`"), "{refusal}");
     }
 
     #[test]

@@ -55,7 +55,9 @@ pub enum SlotKeyError {
     )]
     Form(String),
     /// The slot number is not below the configured number of slots.
-    #[error("slot key=`{key}` names a slot from SLOT_COUNT=`{slot_count}` on; raise SLOT_COUNT")]
+    #[error(
+        "slot key=`{key}` has a slot number that is not below SLOT_COUNT=`{slot_count}`; raise SLOT_COUNT"
+    )]
     TooHigh {
         /// The key.
         key: String,
@@ -122,7 +124,7 @@ impl Counters {
             Ok(value)
         } else {
             Err(Refusal(format!(
-                "slot value `{name}`=`{value}` is outside of what totals hold exactly: {SUMMABLE}"
+                "slot value `{name}`=`{value}` is outside the range that totals hold exactly: {SUMMABLE}"
             )))
         }
     }

@@ -434,7 +434,7 @@ mod tests {
         let written = format!("new {}+{zeros}", stamp(5).as_str());
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
         let refused = look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
-        assert!(refused.starts_with("the value came through 6 deployments"), "{refused}");
+        assert!(refused.starts_with("the value passed through 6 deployments"), "{refused}");
         // A correct copy needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");

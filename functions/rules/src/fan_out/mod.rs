@@ -307,7 +307,7 @@ fn no_images(view_type: &str) -> Refusal {
 #[must_use]
 pub fn loop_of(hops: u32) -> String {
     format!(
-        "the value came through {hops} deployments, so copies feed each other; find the loop in the rules of all deployments and break it"
+        "the value passed through {hops} deployments, so their rules probably form a loop; find the loop in the rules of all deployments and break it"
     )
 }
 

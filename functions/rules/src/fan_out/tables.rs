@@ -94,7 +94,7 @@ fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Res
     match types.filter(|(of_origin, of_index)| of_origin != of_index) {
         None => Ok(()),
         Some((of_origin, of_index)) => Err(format!(
-            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy is found; name an index whose key has type {}",
+            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy would be found; name an index whose key has type {}",
             rule.target,
             of_index.descriptor(),
             rule.origin,
@@ -118,7 +118,7 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let wanted = format!("{JOB_KEY} {}", KeyAttributeType::S.descriptor());
     if found != wanted {
         return Err(format!(
-            "table `{name}` has the key ({found}), the jobs table needs ({wanted}); create it again, or name another table"
+            "table `{name}` has the key ({found}), the jobs table needs ({wanted}); recreate the table, or name another one"
         ));
     }
     if !table.has_both_images {
@@ -206,7 +206,7 @@ mod tests {
             (
                 &other_type,
                 &target,
-                "has type N, and `id`, the key of table `products`, has type S: no copy is found; name an index whose key has type S",
+                "has type N, and `id`, the key of table `products`, has type S: no copy would be found; name an index whose key has type S",
             ),
             (&shape("products", &["id", "s"]), &target, "has the key (id, s)"),
             (&origin, &no_stream, "table `lines` needs a stream"),

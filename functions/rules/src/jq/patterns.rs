@@ -174,7 +174,7 @@ impl Checked {
 
 fn not_available(pattern: &str) -> Stop {
     Stop::Refused(format!(
-        "the pattern `{pattern}` has a form that is not available: docs/transforms.md lists those that are"
+        "the pattern `{pattern}` uses a construct that is not available; docs/transforms.md lists the available ones"
     ))
 }
 

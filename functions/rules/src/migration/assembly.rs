@@ -136,7 +136,7 @@ impl Migration {
             return Ok(assembled);
         };
         let Ok(key) = schema.key_of_item(profile) else {
-            assembled.refused = Some(format!("the profile has no key of `{table}`"));
+            assembled.refused = Some(format!("the profile lacks the key of `{table}`"));
             return Ok(assembled);
         };
         // The profile exists, so the document must not be deleted, even if the items are invalid.

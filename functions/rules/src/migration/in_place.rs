@@ -70,7 +70,9 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
         true => format!("more than the {ATTRIBUTES_MAX} that a guarded change can compare"),
         false => format!("{new} of them new, more than a guard has room for"),
     };
-    Err(format!("it has {attributes} attributes before and after the change, {most}"))
+    Err(format!(
+        "the item has {attributes} attributes before and after the change together, {most}"
+    ))
 }
 
 /// Returns the item that results if a change from `before` to `after` is applied to `met`. `met` may

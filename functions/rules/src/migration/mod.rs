@@ -315,7 +315,7 @@ impl Migration {
                     }
                     Entry::Occupied(known) => {
                         return Err(format!(
-                            "the item becomes two items of `{}` with one key, {}",
+                            "the item becomes two items of `{}` with the same key, {}",
                             output.table,
                             self.key_text(&output.table, &known.key().key)
                         ));
@@ -354,7 +354,7 @@ impl Migration {
             return Ok(());
         }
         Err(format!(
-            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB takes",
+            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB accepts",
             target.table
         ))
     }
@@ -510,7 +510,7 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
             && !parts.insert(to)
         {
             let reason = format!(
-                "`{to}` already gets the parts of another table; choose a separate table for these"
+                "`{to}` already gets the parts of another table; choose a separate table for these parts"
             );
             errors.push(PlanError { place: place("to"), reason, at: None });
         }

@@ -109,7 +109,9 @@ impl Split {
     pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, String> {
         for name in [&self.partition.0, &self.sort] {
             if document.contains_key(name) {
-                return Err(format!("it has the attribute `{name}`, which is a key of its parts"));
+                return Err(format!(
+                    "the document has the attribute `{name}`, which is a key attribute of its parts"
+                ));
             }
         }
         let partition = self.partition_of(document)?;
@@ -129,7 +131,7 @@ impl Split {
             }
             if items.len() >= PARTS_MAX {
                 return Err(format!(
-                    "it becomes more than {PARTS_MAX} items; cut `{}` into larger pieces, by bytes",
+                    "the document becomes more than {PARTS_MAX} items; cut `{}` into larger pieces, by bytes",
                     part.path.join(".")
                 ));
             }
@@ -161,7 +163,7 @@ impl Split {
             let found = self.parts.iter().position(|part| part.has(sort));
             let (number, part) = found
                 .and_then(|number| Some((number, self.parts.get(number)?)))
-                .ok_or_else(|| format!("`{sort}` is not a part of the plan"))?;
+                .ok_or_else(|| format!("`{sort}` matches no part in the plan"))?;
             let mut rest = item.clone();
             rest.remove(&self.partition.0);
             rest.remove(&self.sort);
@@ -177,7 +179,7 @@ impl Split {
             let path = part.path.join(".");
             let value = part.joined(pieces).ok_or_else(|| {
                 format!(
-                    "the pieces of `{path}` are not all texts, all binary, all lists or all maps without a name in common"
+                    "the pieces of `{path}` cannot be joined: they must be all strings, all binary values, all lists, or all maps with distinct names"
                 )
             })?;
             put(&mut document, &part.path, value)
@@ -281,7 +283,7 @@ fn check(
         return Err(("name", NAMES.to_owned()));
     }
     if part.name == profile || before.iter().any(|other| other.name == part.name) {
-        return Err(("name", format!("`{}` is there twice", part.name)));
+        return Err(("name", format!("`{}` is listed twice", part.name)));
     }
     let (Some(first), Some(last)) = (path.first(), path.last()) else {
         return Err(("path", "write the path of an attribute, such as `info.actors`".to_owned()));
@@ -306,7 +308,7 @@ fn check(
     if let Cut::Bytes(bytes) = part.cut
         && !(PIECE_BYTES_MIN..=PIECE_BYTES_MAX).contains(&bytes)
     {
-        let reason = format!("pieces have {PIECE_BYTES_MIN} to {PIECE_BYTES_MAX} bytes");
+        let reason = format!("write a size from {PIECE_BYTES_MIN} to {PIECE_BYTES_MAX} bytes");
         return Err(("cut", reason));
     }
     Ok(last.clone())

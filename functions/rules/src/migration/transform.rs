@@ -74,7 +74,7 @@ impl Transform {
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
             return Err(
-                "the transform gives nothing for this item; to drop it, make `select(...)` a step of the program".to_owned(),
+                "the transform yields nothing for this item; to drop such items, make `select(...)` a step of the program".to_owned(),
             );
         }
         outputs.iter().map(view::to_item).collect()
@@ -138,7 +138,11 @@ mod tests {
                 "`now` is not available in transforms: it reads data outside of the item",
             ),
             ("def f: 1; f", 0, "definitions are not available in transforms"),
-            ("1 == 1 == true", 7, "jq does not chain these operators: put parentheses around one"),
+            (
+                "1 == 1 == true",
+                7,
+                "jq does not chain these operators: put parentheses around one of them",
+            ),
         ] {
             let error = Transform::compile(program).unwrap_err();
             assert_eq!((error.at, error.reason.as_str()), (at, reason), "{program}");

@@ -25,7 +25,7 @@ impl Plan {
         let errors = wrong.map(|(number, source)| PlanError {
             place: format!("inverse[{number}].table"),
             reason: format!(
-                "`{}` is not written by any entry of `from`, so nothing would come back from it; the way back reads {}",
+                "no entry of `from` writes to `{}`, so nothing can be restored from this table; `inverse` can read {}",
                 source.table,
                 written.join(", ")
             ),
@@ -67,16 +67,16 @@ impl Migration {
                 let back = inverse.source_item(&origin.table, &original)?;
                 if back != source {
                     return Err(format!(
-                        "{source} becomes an item that the way back turns into {back}"
+                        "{source} becomes an item that `inverse` turns into {back}"
                     ));
                 }
                 if original != item {
-                    return Err(format!("{source} comes back with other attributes"));
+                    return Err(format!("{source} is restored with different attributes"));
                 }
                 made.insert(back.to_string());
             }
         }
-        if made.is_empty() { Err(format!("{source} has no way back")) } else { Ok(()) }
+        if made.is_empty() { Err(format!("{source} is not restored by `inverse`")) } else { Ok(()) }
     }
 
     fn comes_back_in_place(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
@@ -94,7 +94,7 @@ impl Migration {
         };
         match self.rewrite(table, &back) {
             Ok(Rewrite::Change(again)) if again == *item => Ok(()),
-            _ => Err(wrong("the way back and forth yields another item")),
+            _ => Err(wrong("`inverse` followed by the forward transform yields a different item")),
         }
     }
 }
@@ -153,10 +153,10 @@ mod tests {
         };
         for (inverse, expected) in [
             ("del(.pk)", Ok(())),
-            ("del(.pk, .total)", Err("comes back with other attributes")),
+            ("del(.pk, .total)", Err("is restored with different attributes")),
             ("del(.pk, .id)", Err("orders|{\"id\":{\"S\":\"7\"}}: ")),
-            ("del(.pk) | .id = \"8\"", Err("the way back turns into orders|")),
-            ("empty", Err("has no way back")),
+            ("del(.pk) | .id = \"8\"", Err("`inverse` turns into orders|")),
+            ("empty", Err("is not restored by `inverse`")),
         ] {
             let found = back(&shop(inverse), order);
             match expected {

@@ -120,10 +120,10 @@ pub struct DamagedEdition(String);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PublishRefusal {
     /// The edition is already current.
-    #[error("edition {0} is current already")]
+    #[error("edition {0} is already current")]
     IsCurrent(u64),
     /// The edition is not complete.
-    #[error("edition {0} is {1}; only one that is ready can be published")]
+    #[error("edition {0} is {1}; only a ready edition can be published")]
     NotReady(u64, &'static str),
     /// Another edition was published after this one was prepared.
     #[error(
@@ -133,7 +133,7 @@ pub enum PublishRefusal {
     /// Since this edition was prepared, another edition has become current. This edition lacks its
     /// changes.
     #[error(
-        "edition {number} was prepared while {} was current, and now {} is: prepare it again, or make it current anyway with `rollback --to {number}`",
+        "edition {number} was prepared while {} was current, and now {} is current: prepare edition {number} again, or make it current anyway with `rollback --to {number}`",
         named(*.base),
         named(*.current)
     )]
@@ -147,11 +147,13 @@ pub enum PublishRefusal {
     },
     /// The current edition is the result of a roll-back.
     #[error(
-        "edition {0} is current since edition {1} was rolled back; to switch to another one, name it with --to"
+        "edition {0} has been current since edition {1} was rolled back; name the edition to switch to with --to"
     )]
     IsRolledBack(u64, u64),
     /// There is no previous edition.
-    #[error("no edition was current before this one; name one with --to")]
+    #[error(
+        "no edition was current before the current one; name the edition to switch to with --to"
+    )]
     NoPrevious,
 }
 
@@ -202,7 +204,7 @@ pub fn part_key(set: &str, number: u64, part: u64) -> String {
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
-            "its key takes {} bytes as text, and in an edition it is a sort key of at most {SORT_KEY_BYTES_MAX}; shorten it, or leave the item out with --through",
+            "the item's key takes {} bytes as text, more than the {SORT_KEY_BYTES_MAX} of a sort key in an edition; shorten the key, or leave the item out with --through",
             key.len()
         )));
     }
@@ -211,14 +213,14 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     let size = item_of_edition(set, 1, key, image).size();
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
-            "with its key it takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make it smaller, or leave it out with --through"
+            "with its key the item takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make the item smaller, or leave it out with --through"
         )));
     }
     // In the edition the image is a member of a map, one level deeper than in the table.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
-            "it is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make it flatter, or leave it out with --through"
+            "the item is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make the item flatter, or leave it out with --through"
         )));
     }
     Ok(())
@@ -500,7 +502,7 @@ mod tests {
         let refusal = first.published(&prepared_over(0, 2)).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "edition 2 was prepared while none was current, and now edition 1 is: prepare it again, or make it current anyway with `rollback --to 2`"
+            "edition 2 was prepared while none was current, and now edition 1 is current: prepare edition 2 again, or make it current anyway with `rollback --to 2`"
         );
         // This edition was prepared by an earlier release, so it has no base.
         assert_eq!(first.published(&edition(2, EditionState::Ready)).unwrap().current, 2);

@@ -161,10 +161,10 @@ pub(super) fn image_bytes(image: &Item) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotKnown {
     /// The history begins later.
-    #[error("the history begins later")]
+    #[error("the history begins after that time")]
     Earlier,
     /// The version of that time may be one of these missing versions.
-    #[error("versions {0} to {1} are missing, and one of them may be of that time")]
+    #[error("versions {0} to {1} are missing, and one of them may be the version of that time")]
     Missing(u64, u64),
 }
 

@@ -74,7 +74,7 @@ pub struct Plan {
 /// The error for a change that comes so late that too many versions would have to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "a change came after {0} later ones were recorded; at most {RENUMBERED_MAX} versions of {IMAGE_BYTES_MAX} bytes can be moved, so it can no longer be inserted"
+    "a change arrived after {0} later changes were recorded and can no longer be inserted: at most {RENUMBERED_MAX} versions with {IMAGE_BYTES_MAX} bytes in total can be renumbered"
 )]
 pub struct TooLate(usize);
 

@@ -196,7 +196,7 @@ impl Obstacle {
         match self {
             Self::Object(error) => not_of_the_archive(name, error),
             Self::Condition { event_id, reason } => Failure::Fatal(format!(
-                "`where` fails for event `{event_id}` in `{name}`: {reason}; nothing of this object was erased; write a condition that can be carried out for every row, such as `any(.Amt | numbers; . > 3)`"
+                "`where` fails for event `{event_id}` in `{name}`: {reason}; no row of this object was erased; write a condition that can be evaluated for every row, such as `any(.Amt | numbers; . > 3)`"
             )),
         }
     }
@@ -244,7 +244,7 @@ fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, P
 
 fn item_of(text: Option<&str>) -> Result<Item, ParquetError> {
     json::item_from_str(text.unwrap_or_default())
-        .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))
+        .map_err(|error| ParquetError::General(format!("column `{ITEM}`: {error}")))
 }
 
 /// Returns, for each row, whether it is the subject's, and the event ids of those rows.

@@ -207,7 +207,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         for name in &names {
             let Some(list) = lists.try_next().await?.flatten() else {
                 return Err(Failure::Fatal(format!(
-                    "the list `{name}` of the receipt `{}` is missing; restore it, or use another name for the erasure",
+                    "the list `{name}` of the receipt `{}` is missing; restore the list, or use another name for the erasure",
                     receipt.receipt
                 )));
             };
@@ -306,7 +306,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
 
 fn text(written: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(written)
-        .map_err(|error| Failure::Fatal(format!("the receipt cannot be written: {error}")))
+        .map_err(|error| Failure::Fatal(format!("cannot encode the receipt: {error}")))
 }
 
 fn damaged(name: &str, error: &serde_json::Error) -> Failure {
