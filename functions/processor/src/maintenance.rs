@@ -1,4 +1,4 @@
-//! Requests and answers of the function `archive-maintenance`: compaction on a schedule or on
+//! Requests and responses of the function `archive-maintenance`: compaction on a schedule or on
 //! request, erasure on request.
 //!
 //! `archive_sink::{compaction, erasure}` implement both. The function has a reserved concurrency of
@@ -87,7 +87,7 @@ struct EraseEvent<'e> {
     equals: Option<&'e RawValue>,
     #[serde(default)]
     begins_with: BTreeMap<String, String>,
-    /// A condition in jq about the items to erase.
+    /// A condition in jq that selects the items to erase.
     r#where: Option<String>,
     name: Option<String>,
 }

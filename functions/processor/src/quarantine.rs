@@ -1,8 +1,8 @@
 //! The quarantine: stores records that fail in every retry, each with the reason.
 //!
-//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name is
-//! derived from the record, so a redelivered record is stored once. It contains the event id,
-//! because sequence numbers are unique only within a shard, not within a stream.
+//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name of the
+//! object is derived from the record, so a redelivered record is stored once. The name contains the
+//! event id, because sequence numbers are unique only within a shard, not within a stream.
 
 use bytes::Bytes;
 use model::arn::StreamArn;

@@ -41,7 +41,7 @@ pub const CONTROL_TABLE: &str = "CONTROL_TABLE";
 pub struct Place {
     /// The bucket.
     pub bucket: String,
-    /// Prefix of all object names. Empty, or ends in `/`.
+    /// Prefix of all object names. It is empty or ends in `/`.
     pub prefix: String,
 }
 
@@ -238,7 +238,7 @@ impl VersionsSettings {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let keep_days = reader.count("KEEP_DAYS", u64::from(KEEP_DAYS_MAX));
         let keep_days = keep_days.and_then(|days| u32::try_from(days).ok()).unwrap_or(0);
-        // 0 counts as not set, because the parameter of a template cannot be missing.
+        // 0 counts as not set, because a template parameter always has a value.
         let keep_last = reader.count("KEEP_LAST", VERSION_NUMBER_MAX).filter(|last| *last > 0);
         let keep_last = keep_last.or((keep_days > 0).then_some(1));
         let settings = Self {

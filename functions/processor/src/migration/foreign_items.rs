@@ -4,7 +4,7 @@
 //! would be written back into the document, or block the reverse direction. Therefore it is a
 //! difference before the cut-over. There is no repair, because the migration does not remove items
 //! that it did not write. If a foreign item has the key of a document's part, the comparison of the
-//! sources counts it, so it is not counted here.
+//! sources counts the item, so this module does not count it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// Why a foreign item is a difference, and what to do.
+/// The explanation for operators why a foreign item is a difference, and what to do.
 const WHY: &str = "the item is among the parts of a document, but the migration did not write the item, which would become part of the document at the cut-over; delete or move the item, or choose another table or key";
 
 /// Counts and records the foreign items of a page that are in a document's partition. Returns all

@@ -130,9 +130,7 @@ impl<'t, 'p> Parser<'t, 'p> {
                 break;
             }
             if before == Some(level) && matches!(level, Level::Assignment | Level::Comparison) {
-                return self.wrong(
-                    "jq does not chain these operators: put parentheses around one of them",
-                );
+                return self.wrong("jq does not chain these operators; parenthesize one of them");
             }
             self.advance();
             let is_right = matches!(level, Level::Pipe | Level::Alternative);

@@ -138,11 +138,7 @@ mod tests {
                 "`now` is not available in transforms: it reads data outside of the item",
             ),
             ("def f: 1; f", 0, "definitions are not available in transforms"),
-            (
-                "1 == 1 == true",
-                7,
-                "jq does not chain these operators: put parentheses around one of them",
-            ),
+            ("1 == 1 == true", 7, "jq does not chain these operators; parenthesize one of them"),
         ] {
             let error = Transform::compile(program).unwrap_err();
             assert_eq!((error.at, error.reason.as_str()), (at, reason), "{program}");
