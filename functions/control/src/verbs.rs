@@ -1,5 +1,5 @@
-//! What each verb of `weir migrate` does in each phase, as one table. A refusal contains the reason
-//! and the command that helps.
+//! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
+//! reason and the command to run instead.
 //!
 //! A command first looks up its verb and the phase that it read in this table. The transaction that
 //! changes the phase is conditional on the same phases, so only one of two concurrent commands
@@ -8,14 +8,14 @@
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
-/// A verb that changes what a migration does.
+/// A verb of `weir migrate` that changes the course of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Starts a migration, or resumes its start.
     Start,
     /// Pauses the backfill.
     Pause,
-    /// Resumes the backfill and wakes workers.
+    /// Resumes the backfill and makes workers retry tasks that were set aside.
     Resume,
     /// Sets the rate of the backfill.
     Throttle,
@@ -36,10 +36,10 @@ pub enum Verb {
 pub enum Answer {
     /// The verb is carried out.
     Go,
-    /// Another command began the verb and did not finish it; this command takes over.
+    /// Another command began the verb and did not finish it; this command continues the work.
     GoOn,
-    /// The verb is already done. Its last step is repeated, because the command that did it may have
-    /// died before that step.
+    /// The verb was already carried out. Its last step is repeated, because the earlier command may
+    /// have died before that step.
     Already,
     /// The verb is refused, for this reason.
     Refused(String),

@@ -118,7 +118,7 @@ impl Declaration {
     /// attribute that is not declared.
     ///
     /// # Errors
-    /// The first invalid entry, and why.
+    /// When an entry is invalid: the first such entry, and the reason.
     pub fn parse(declaration: &str) -> Result<Self, ColumnsError> {
         let mut entries: Vec<&str> = split_entries(declaration).collect();
         let declared = entries.len();
@@ -131,7 +131,7 @@ impl Declaration {
 /// Parses a declaration of columns: `path:type`, separated by commas. Empty text declares none.
 ///
 /// # Errors
-/// The first invalid entry, and why.
+/// When an entry is invalid: the first such entry, and the reason.
 pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
     let mut columns: Vec<Column> = Vec::new();
     for entry in split_entries(declaration) {
@@ -250,8 +250,8 @@ impl Path {
         Self(vec![name.to_owned()])
     }
 
-    /// Returns the names in lower snake case, joined. Athena and Glue ignore case, so column names must
-    /// differ in more than case.
+    /// Returns the names of the path in lower snake case, joined by `_`. Athena and Glue ignore case,
+    /// so column names must differ in more than case.
     pub(super) fn column_name(&self) -> String {
         let mut name = String::new();
         for part in &self.0 {
@@ -331,7 +331,7 @@ impl Schema {
         self.columns.len()
     }
 
-    /// Returns whether there is no column.
+    /// Returns whether there are no columns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()

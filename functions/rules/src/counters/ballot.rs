@@ -1,9 +1,9 @@
 //! Ballots: one item for each voter, with the vote and the slot that counts it. This module also
-//! returns how the slots change when a vote is cast, changed or withdrawn.
+//! computes how the slots change when a vote is cast, changed or withdrawn.
 //!
 //! Ballot and slots are written in one transaction, conditional on the previous ballot. A vote that is
-//! sent twice therefore counts once, and the slots always equal the sum of the ballots. The caller
-//! reads and writes the items.
+//! sent twice therefore counts once, and the sum of the slots always equals the sum of the ballots.
+//! The caller reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ pub struct Ballot {
     pub points: Number,
 }
 
-/// Returns the slot of a voter. The slot is always the same, so all changes of a voter's vote go to
-/// one slot.
+/// Returns the slot of a voter. A voter always has the same slot, so all changes of the voter's
+/// vote go to that slot.
 #[must_use]
 pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
     let token = Token::of(&KeyValue::S(voter.to_owned()));
@@ -133,13 +133,13 @@ pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     ]
 }
 
-/// Returns the additions to slots, by slot key, when a voter's ballot changes. `None` stands for no
-/// ballot.
+/// Returns the numbers to add to slots, by slot key, when a voter's ballot changes. `None` stands
+/// for no ballot.
 ///
-/// A ballot may have been counted when the counter had more slots. Folding moves the points of a
-/// removed slot to the folded slot, now or later. The additions therefore go to the folded slot. This
-/// is correct because only the sum of the slots matters. An addition to the old slot would create a
-/// slot again that no reader reads.
+/// A ballot may have been counted when the counter had more slots. Folding the counter moves the
+/// points of a removed slot to a remaining slot, at any time. The additions therefore go to that
+/// remaining slot. This is correct because only the sum of the slots matters. An addition to the
+/// removed slot would recreate a slot that no reader reads.
 ///
 /// # Errors
 /// A sum has more than the 38 digits of a number.

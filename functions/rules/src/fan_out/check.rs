@@ -1,5 +1,5 @@
 //! The check of several rules together: duplicate names, attributes that two rules write, and rules that
-//! feed each other.
+//! feed each other in a cycle.
 //!
 //! `tables` checks the tables and indexes.
 
@@ -67,7 +67,7 @@ fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     }
     let mut done = BTreeSet::new();
     for start in edges.keys() {
-        // The current path. Each place on it has the edges that are still to be followed.
+        // The current path. For each place on it, the number of edges that were already followed.
         let mut path = vec![(*start, 0)];
         while let Some((place, next)) = path.last_mut() {
             let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {

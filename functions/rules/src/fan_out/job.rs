@@ -1,6 +1,6 @@
 //! Jobs: the latest known state of an origin, and the progress of its copies.
 //!
-//! This module converts a job from and to its item. The processor works on the jobs.
+//! This module converts a job from and to its item. The processor executes the jobs.
 
 use std::collections::BTreeMap;
 
@@ -98,8 +98,8 @@ impl Job {
     }
 
     /// Returns the time at which TTL deletes the job and its values, in seconds since 1970. Returns
-    /// `None` for a job in progress. It also does so for the job of an existing origin, because that
-    /// job has no data that the origin lacks.
+    /// `None` for a job in progress. Also returns `None` for the job of an existing origin, because
+    /// that job has no data that the origin lacks.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         let gone_at = self.state.gone_at.filter(|_| self.done && self.state.deleted)?;

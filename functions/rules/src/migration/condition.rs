@@ -26,7 +26,7 @@ impl Condition {
     /// Checks and compiles a program.
     ///
     /// # Errors
-    /// The program is not jq, or uses what is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available here.
     pub fn compile(program: &str) -> Result<Self, ProgramError> {
         Transform::compile(program).map(Self)
     }
@@ -50,7 +50,8 @@ impl Condition {
     /// Returns whether an item is selected.
     ///
     /// # Errors
-    /// The program fails for this item, or its result is neither true nor false.
+    /// When the program fails for this item, or its result is not a single `true`, `false` or
+    /// `null`.
     pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
         let values = self.0.values(item, 2);
         let values = values.map_err(|error| format!("the condition failed: {error}"))?;

@@ -20,7 +20,7 @@ impl KeyTemplate {
     /// Parses a template. `{{` and `}}` stand for braces.
     ///
     /// # Errors
-    /// The error in the template.
+    /// Returns the error in the template.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -74,7 +74,7 @@ impl KeyTemplate {
     /// Returns the key value for an item.
     ///
     /// # Errors
-    /// An attribute is missing, or is neither a string nor a number.
+    /// When an attribute is missing, or is neither a string nor a number.
     pub fn value(&self, item: &Item) -> Result<AttributeValue, String> {
         if let [Part::Reference(path)] = &self.0[..] {
             return find(item, path).cloned();

@@ -24,7 +24,7 @@ const NUMBER_DIGITS: usize = 6;
 const NAME_LENGTH_MAX: usize = 64;
 const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
 
-/// Errors: places below the source, with reasons.
+/// Errors of a split: pairs of a place below the source and the reason.
 pub(super) type Misfits = Vec<(String, String)>;
 
 /// The checked definition of a split.
@@ -50,7 +50,7 @@ impl Split {
     /// two tables, and `key` has the templates of the items' keys.
     ///
     /// # Errors
-    /// The errors, as places below the source with reasons.
+    /// Returns the errors, as places below the source with reasons.
     pub(super) fn new(
         parts: &Parts,
         mut key: BTreeMap<String, KeyTemplate>,
@@ -85,7 +85,7 @@ impl Split {
     /// Returns the partition key of a document's items.
     ///
     /// # Errors
-    /// The document lacks an attribute that the key is made of.
+    /// When the document lacks an attribute that the key is made of.
     pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, String> {
         self.partition.1.value(document)
     }
@@ -105,7 +105,8 @@ impl Split {
     /// Returns the items of a document, with their keys.
     ///
     /// # Errors
-    /// The document has an attribute that is a key of the items, or it becomes too many items.
+    /// When the document has an attribute that is a key attribute of the items, or becomes too many
+    /// items.
     pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, String> {
         for name in [&self.partition.0, &self.sort] {
             if document.contains_key(name) {
@@ -144,7 +145,7 @@ impl Split {
     /// Assembles a document from items in the order of their sort keys; `None` if there is no profile.
     ///
     /// # Errors
-    /// An item contains something that has no place in the document.
+    /// When an item contains an attribute that has no place in the document.
     pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {

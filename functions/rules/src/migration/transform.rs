@@ -12,7 +12,8 @@ use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// The maximum number of items that a transform may make from one item. One transaction holds as many.
+/// The maximum number of items that a transform may make from one item: the maximum number of
+/// operations in one transaction.
 pub const OUTPUTS_MAX: usize = 100;
 
 /// A checked transform.
@@ -33,7 +34,7 @@ impl Transform {
     /// Checks a program.
     ///
     /// # Errors
-    /// The program is not jq, or uses what is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
         let walked = program.with_stack(|| (Looks::of(program.term()), reads::of(program.term())));
@@ -64,8 +65,8 @@ impl Transform {
     /// has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// The program fails for this item, or yields nothing without having such a step. It yields more
-    /// than [`OUTPUTS_MAX`] items, or a value that is not an item.
+    /// When the program fails for this item, yields nothing without having such a step, or yields
+    /// more than [`OUTPUTS_MAX`] items or a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
@@ -83,7 +84,7 @@ impl Transform {
     /// Returns the first values that the program yields for an item, at most `most` of them.
     ///
     /// # Errors
-    /// The reason why the program fails for this item.
+    /// Returns the reason why the program fails for this item.
     pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
         self.program.run(&view::of_item(item), most).map_err(|fault| fault.to_string())
     }

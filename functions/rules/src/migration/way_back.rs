@@ -1,6 +1,6 @@
-//! The check of the way back, which is the direction from the targets to the sources. It finds out
-//! before a cut-over whether the targets of an item become this item again, and whether `inverse`
-//! reads the tables that the plan writes.
+//! The check of the reverse direction, from the targets to the sources. Before a cut-over, it
+//! checks that the targets of an item become this item again, and that `inverse` reads only tables
+//! that the plan writes.
 //!
 //! The caller reads the items.
 
@@ -36,12 +36,12 @@ impl Plan {
 }
 
 impl Migration {
-    /// Checks that the way back restores exactly this item from its targets. In place, there are no
-    /// targets. An item that is as the plan requires must then be the same after the way back and the
-    /// forward transform.
+    /// Checks that `inverse` restores exactly this item from its targets. A migration in place has no
+    /// targets. For such a migration, an item that is as the plan requires must be the same after
+    /// `inverse` and the forward transform.
     ///
     /// # Errors
-    /// The item that is not restored, and why.
+    /// Returns the item that is not restored, and the reason.
     pub fn comes_back(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
         match self.kind {
             Kind::InPlace | Kind::Purge => self.comes_back_in_place(inverse, table, item),

@@ -50,7 +50,7 @@ const BASE: &str = "base";
 /// The state of an edition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditionState {
-    /// The items are being written. If the command has died, the edition stays in this state.
+    /// The items are being written. If the command dies, the edition stays in this state.
     Preparing,
     /// All items are written.
     Ready,
@@ -130,8 +130,8 @@ pub enum PublishRefusal {
         "edition {0} was prepared before edition {1} was published; prepare it again, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
-    /// Since this edition was prepared, another edition has become current. This edition lacks its
-    /// changes.
+    /// Since this edition was prepared, another edition has become current, whose changes this
+    /// edition lacks.
     #[error(
         "edition {number} was prepared while {} was current, and now {} is current: prepare edition {number} again, or make it current anyway with `rollback --to {number}`",
         named(*.base),
@@ -200,7 +200,7 @@ pub fn part_key(set: &str, number: u64, part: u64) -> String {
 /// key is checked.
 ///
 /// # Errors
-/// The reason why the edition cannot hold the item, and what to do.
+/// Returns the reason why the edition cannot hold the item, and what to do.
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
@@ -253,7 +253,7 @@ impl EditionHead {
     /// Parses the item of [`EditionHead::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         Ok(Self {
             current: number(item, EDITION_CURRENT)?,
@@ -269,12 +269,13 @@ impl EditionHead {
         Self { latest: self.latest + 1, revision: self.revision + 1, ..self }
     }
 
-    /// Returns the head after the publication of an edition. If another edition was current when this
-    /// one was prepared, the publication would silently undo that edition, so it is refused. The write
-    /// of the head is conditional on the editions that were read, so the check is still valid then.
+    /// Returns the head after the publication of an edition. The publication is refused if another
+    /// edition has become current since this edition was prepared, because it would silently undo that
+    /// other edition. The write of the head is conditional on the current and the previous edition
+    /// that were read, so the check is still valid at the write.
     ///
     /// # Errors
-    /// The reason why the edition cannot be published.
+    /// Returns the reason why the edition cannot be published.
     pub fn published(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         let (number, current) = (edition.number, self.current);
         // An incomplete edition is refused in any case, so its base does not matter.
@@ -299,7 +300,7 @@ impl EditionHead {
     /// undo the first one, so it is refused.
     ///
     /// # Errors
-    /// There is no edition to roll back to.
+    /// When there is no edition to roll back to.
     pub fn before(self) -> Result<u64, PublishRefusal> {
         match self.previous {
             0 => Err(PublishRefusal::NoPrevious),
@@ -311,7 +312,7 @@ impl EditionHead {
     /// Returns the head that makes an older or newer edition current.
     ///
     /// # Errors
-    /// The reason why the edition cannot become current.
+    /// Returns the reason why the edition cannot become current.
     pub fn turned_to(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         if edition.number == self.current {
             return Err(PublishRefusal::IsCurrent(edition.number));
@@ -326,7 +327,7 @@ impl EditionHead {
     /// Returns the editions that may be pruned. These are kept: the current edition, the previous
     /// one, and the last `keep` complete ones. Every edition is also kept if it was begun, or last
     /// stopped being current, at or after `before` (in seconds since 1970). An older edition in
-    /// preparation may be pruned, because its command is dead.
+    /// preparation may be pruned, because its command has died.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);
@@ -347,7 +348,7 @@ impl EditionHead {
 
 impl Edition {
     /// Returns the last recorded time at which the edition was in use. An edition may have been
-    /// current for months until a second ago, and its readers may still be reading.
+    /// current for months until a second ago, and readers may still be reading it.
     fn in_use_at(&self) -> u64 {
         self.left_at.map_or(self.at_seconds, |left| left.max(self.at_seconds))
     }
@@ -375,7 +376,7 @@ impl Edition {
     /// Parses the item of [`Edition::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
         let damaged = |name: &str| DamagedEdition(format!("`{name}` is missing or wrong"));
@@ -428,7 +429,7 @@ pub fn item_of_edition(set: &str, edition: u64, key: &str, image: &Item) -> Item
 /// Returns the image in an item of an edition.
 ///
 /// # Errors
-/// The item has no image.
+/// When the item has no image.
 pub fn image_of(item: &Item) -> Result<Item, DamagedEdition> {
     let image: Option<&BTreeMap<String, AttributeValue>> =
         item.get(EDITION_IMAGE).and_then(AttributeValue::as_map);
