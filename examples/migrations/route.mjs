@@ -1,4 +1,4 @@
-// What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
+// The code that an application needs while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
 //
 //     const table = { source: "orders", target: "shop" }[await route.write()]; // new Route(dynamodb, "shop")
 //     await dynamodb.putItem(insert(table, item, ["pk", "sk"], "total"));
@@ -6,8 +6,8 @@
 /** @typedef {Record<string, import("@aws-sdk/client-dynamodb").AttributeValue>} Item */
 
 /**
- * The route, kept for `seconds` from the moment of asking: half of the plan's `gate_seconds`. Keep a write's
- * time-out, retries included, below the other half. An error of the request goes to the caller.
+ * The route of a migration, cached for `seconds` since the request for it: half of the plan's `gate_seconds`.
+ * The time-out of a write, including retries, must be below the other half. Methods throw errors of the request.
  */
 export class Route {
   /** @param {import("@aws-sdk/client-dynamodb").DynamoDB} dynamodb @param {string} migration */
