@@ -41,7 +41,7 @@ impl Route {
         self.side("read").await
     }
 
-    /// Returns `source` or `target`; waits while a switch blocks writers, usually for seconds.
+    /// Returns `source` or `target`. Waits while a switch blocks writers, usually a few seconds.
     pub async fn write(&self) -> Result<String, Error> {
         loop {
             let side = self.side("write").await?;

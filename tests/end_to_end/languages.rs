@@ -1,6 +1,6 @@
-//! Handlers in Python and Node in `weir up`: records of a stream reach them, also under faults, after a
-//! change of the source, and after an error. Without an interpreter on this machine a language is left
-//! out, visibly.
+//! Handlers in Python and Node in `weir up`: records of a stream reach them, even under faults, after a
+//! change of the source, and after an error. If this machine lacks the interpreter of a language, the
+//! test skips that language with a message.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -66,7 +66,7 @@ export const handler = async (event) => {
 };
 "#;
 
-/// Runtime, program, file and code of each language that is here.
+/// Runtime, program, file and code of each language whose interpreter is installed.
 fn languages() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
     let all = [
         ("Python", "python3", "python3.13", "app.py", PYTHON),

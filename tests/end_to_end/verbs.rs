@@ -180,7 +180,7 @@ fn redrive(up: &Up) {
     let since = weir(up.folder.path(), &["streams", "redrive", "--since", "10m"]);
     let said = String::from_utf8_lossy(&since.stderr).into_owned();
     assert!(since.status.success() && said.contains("no failure object is left"), "{said}");
-    // Once more is the same: the total has seen that slot already.
+    // Repeating the redrive changes nothing, because the total already has that slot.
     assert_eq!(up.store.scan("totals")[0]["total"]["N"], "1");
 }
 
