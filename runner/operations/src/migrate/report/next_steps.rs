@@ -45,6 +45,8 @@ pub(crate) struct Standing<'s> {
     /// Whether the command that ends a migration in place started that comparison; the same command
     /// resumes it.
     pub(crate) is_of_end: bool,
+    /// Whether no worker has taken a segment of the backfill.
+    pub(crate) is_untaken: bool,
     /// Whether a change is waiting that probably no function applies.
     pub(crate) is_unfollowed: bool,
     /// Whether a change or a document can never be applied unless the operator corrects it; a
@@ -75,6 +77,7 @@ impl<'s> Standing<'s> {
             is_compared: false,
             is_not_noted: false,
             is_of_end: false,
+            is_untaken: false,
             is_unfollowed: false,
             is_hopeless: false,
             back_differences: 0,
@@ -225,6 +228,10 @@ impl<'s> Standing<'s> {
                 "weir migrate start PLAN".to_owned(),
                 "resume the start (PLAN is the plan file); the command that started the migration has been inactive for a minute",
             )],
+            Phase::Copying if self.is_untaken => vec![
+                step("work", "start workers on this machine, if no worker is running"),
+                step("wait", "wait until every segment is read"),
+            ],
             Phase::Copying => vec![step("wait", "wait until every segment is read")],
             Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
                 step("verify", "compare again, after refused items are corrected or deleted"),

@@ -136,6 +136,7 @@ impl Known {
         standing.is_still_followed = is_still_followed;
         standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
         standing.is_unfit = self.streams.is_unfit;
+        standing.is_untaken = backfill.taken == 0;
         let stream = self.note_stream(&mut standing);
         let hopeless = at(&stream, "/hopeless").as_str();
         let hopeless = self.documents.refused().or(hopeless);

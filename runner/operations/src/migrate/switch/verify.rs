@@ -158,6 +158,13 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         )]);
         return Ok(Exit::Differences);
     }
+    let foreign = found.count("foreign");
+    if way.direction == Direction::Forward && foreign > 0 {
+        say(&format!(
+            "the migration did not write {} of the targets (`foreign`): clients see them after the cut-over, and the next `verify` then finds differences; delete them, unless they belong there",
+            counted(foreign, "item", "items")
+        ));
+    }
     let phase = match way.direction {
         Direction::Forward => Phase::Ready,
         Direction::Reverse => Phase::CutOver,
