@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn cargo_is_needed_only_for_builds() {
         let needed = tool("cargo", "weir-has-no-such-program", true);
-        assert!(needed.state == State::Failed && needed.finding.contains("does not start"));
+        assert!(needed.state == State::Failed && needed.finding.contains("cannot start"));
         assert!(tool("cargo", "false", true).state == State::Failed);
         for program in ["weir-has-no-such-program", "false"] {
             let other = tool("cargo", program, false);
