@@ -62,7 +62,7 @@ fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
         SdkValue::Bs(members) => {
             AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
         }
-        other => return Err(format!("an unknown kind of attribute value: {other:?}")),
+        other => return Err(format!("an attribute value of an unknown type: {other:?}")),
     })
 }
 

@@ -62,7 +62,7 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
     }
     match look {
         Look::Running(running) if running.dynamodb.is_empty() => Err(format!(
-            "the running `weir up` is on AWS: name its endpoint, --endpoint {}",
+            "the running `weir up` uses AWS: name its endpoint with --endpoint {}",
             running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
         )),
         Look::Running(running) => Ok(running.dynamodb),
@@ -70,7 +70,7 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
             Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
         }
         Look::Nothing => Err(
-            "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
+            "no store is known: start `weir up` in this folder, or name a store with --endpoint URL"
                 .to_owned(),
         ),
     }

@@ -175,16 +175,18 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("archive restore", Long("run the same command again: restored items are skipped")),
     (
         "archive compact",
-        Long("the function finishes its current part; run the same command again for the others"),
+        Long(
+            "the function finishes its current part; run the same command again for the remaining parts",
+        ),
     ),
     (
         "archive erase",
         Long(
-            "the function finishes its current part and keeps the receipt of the earlier ones; run the same command again for the others",
+            "the function finishes its current part and keeps the receipts of finished parts; run the same command again for the remaining parts",
         ),
     ),
     ("counters read", Short),
-    ("counters fold", Long("run the same command again: it moves the slots that are left")),
+    ("counters fold", Long("run the same command again: it moves the remaining slots")),
     ("counters vote", Short),
     ("counters recount", Long("run the same command again: repairs are atomic")),
     (
@@ -230,7 +232,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     (
         "editions prepare",
         Long(
-            "the edition stays `preparing` and is never published; run the same command again for another one, and `weir editions prune` removes this one",
+            "the edition stays `preparing` and is never published; run the same command again to prepare a new edition, and `weir editions prune` to remove this edition",
         ),
     ),
     ("editions check", Long("nothing was changed; run the same command again")),

@@ -35,8 +35,7 @@ pub struct Invoked {
 /// When it could not be invoked. An error that the function reports is not an error here.
 pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked, String> {
     if running.lambda.is_empty() {
-        return Err("the running `weir up` is of another version; stop it and run `weir up` again"
-            .to_owned());
+        return Err("the running `weir up` has a different version; restart `weir up`".to_owned());
     }
     let url = format!("{}/2015-03-31/functions/{function}/invocations", running.lambda);
     let headers = [("x-amz-log-type", "Tail"), ("content-type", "application/json")];

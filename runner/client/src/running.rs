@@ -142,10 +142,10 @@ impl Running {
         match Look::here() {
             Look::Running(running) => Ok(running),
             Look::Ended(ended) => Err(ended.has_ended()),
-            Look::Nothing => {
-                Err("nothing is running here: start `weir up` in this folder, in another terminal"
-                    .to_owned())
-            }
+            Look::Nothing => Err(
+                "no `weir up` is running in this folder: start `weir up` here, in another terminal"
+                    .to_owned(),
+            ),
         }
     }
 

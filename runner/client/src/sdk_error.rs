@@ -96,7 +96,7 @@ where
             (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
             (Some(code), None) => code.to_owned(),
             (None, _) => {
-                format!("the answer is not from this service ({}); check the address", {
+                format!("the response is not from this service ({}); check the address", {
                     innermost(failed.err())
                 })
             }
@@ -106,7 +106,7 @@ where
             .unwrap_or_else(|| format!("the endpoint does not answer ({})", innermost(error))),
         SdkError::TimeoutError(_) => "the endpoint timed out".to_owned(),
         SdkError::ResponseError(_) => {
-            format!("the answer cannot be read ({}); check the address", innermost(error))
+            format!("the response cannot be read ({}); check the address", innermost(error))
         }
         _ => format!("the request cannot be made: {}", innermost(error)),
     }

@@ -162,7 +162,7 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
             Self::Expired => f.write_str(
-                "its iterators expire at once, because the store's clock is being advanced; run the command again afterwards",
+                "the shard's iterators expire immediately, because the store's clock is being advanced; run the command again afterwards",
             ),
             Self::Other(words) => f.write_str(words),
         }
@@ -247,7 +247,7 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
         let page = request.set_exclusive_start_shard_id(start).send().await;
         let page = page.map_err(|error| problem("DescribeStream", &error))?;
         let described =
-            page.stream_description.ok_or("DescribeStream answered without a description")?;
+            page.stream_description.ok_or("DescribeStream returned no stream description")?;
         stream.table = described.table_name.unwrap_or_default();
         stream.view =
             described.stream_view_type.map(|view| view.as_str().to_owned()).unwrap_or_default();

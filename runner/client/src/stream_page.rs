@@ -40,7 +40,7 @@ pub enum PageFailure {
     #[error(transparent)]
     Unreadable(#[from] PageError),
     /// The request succeeded, but its body was not kept.
-    #[error("GetRecords answered nothing")]
+    #[error("GetRecords returned an empty response")]
     Nothing,
 }
 

@@ -268,7 +268,7 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     if let Some(meant) = meant {
         findings.warning(
             at,
-            format!("the type `{type_name}` is unknown here: nothing is created for it"),
+            format!("the type `{type_name}` is unknown here: this resource is not created"),
             format!("write `{meant}`"),
         );
     }

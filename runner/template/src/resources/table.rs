@@ -10,20 +10,20 @@ use crate::{
 };
 
 const NOT_EMULATED: Catalogue = &[
-    ("ContributorInsightsSpecification", "nothing is measured per key"),
+    ("ContributorInsightsSpecification", "no metrics are collected per key"),
     ("DeletionProtectionEnabled", "the table can be deleted"),
-    ("ImportSourceSpecification", "the table begins empty"),
+    ("ImportSourceSpecification", "the table is initially empty"),
     ("KinesisStreamSpecification", "changes go to the table's own stream only"),
-    ("OnDemandThroughput", "throughput has no such limit"),
+    ("OnDemandThroughput", "this throughput limit is not enforced"),
     (
         "PointInTimeRecoverySpecification",
         "there is no backup of the table; its files are below ./.weir",
     ),
     ("ResourcePolicy", "permissions are not checked"),
     ("SSESpecification", "the table's files are not encrypted"),
-    ("TableClass", "there is one class of storage"),
+    ("TableClass", "there is only one storage class"),
     ("Tags", "the table has no tags"),
-    ("WarmThroughput", "the table begins with its usual partitions"),
+    ("WarmThroughput", "the table starts with the default partitions"),
 ];
 
 const KEY_TYPES: &[(&str, KeyType)] =
