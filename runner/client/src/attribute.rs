@@ -1,6 +1,6 @@
 //! Converts attribute values to those of the DynamoDB SDK, and back.
 //!
-//! The SDK's value types cannot read or write JSON; `model` does.
+//! The SDK's value types cannot read or write JSON; those of the crate `model` can.
 
 use std::collections::HashMap;
 

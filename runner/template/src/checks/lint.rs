@@ -192,8 +192,8 @@ fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Op
     None
 }
 
-/// Checks the settings of one mapping against each other and against its table. An invalid limit of
-/// the attempts still counts as a limit, because it has its own error.
+/// Checks the settings of one mapping against each other and against its table. An invalid limit of the
+/// attempts still counts as a limit, because it is reported separately as an error.
 pub(crate) fn check_mapping(
     properties: &Properties<'_, '_>,
     mapping: &EventSourceMapping,

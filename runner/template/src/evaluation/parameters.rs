@@ -20,7 +20,7 @@ pub(crate) enum Parameter {
     Text(String),
     /// `CommaDelimitedList` and `List<...>`.
     List(Vec<String>),
-    /// A value that is unknown here. This is the parameter's name, or for
+    /// A value that is known only on AWS. The field is the parameter's name, or for
     /// `AWS::SSM::Parameter::Value<...>` the dynamic reference that CloudFormation would read.
     Elsewhere(String),
 }

@@ -87,8 +87,8 @@ impl<'t> Resolver<'t> {
             }
             Kind::Unknown => return None,
         };
-        // CloudFormation replaces a dynamic reference in every text, even in one that was put
-        // together.
+        // CloudFormation replaces a dynamic reference in every text, even in a text that a function has
+        // joined.
         let data = match data {
             Data::Text(text) => match dynamic_reference(&text) {
                 Some(reference) => Data::Elsewhere(reference.to_owned()),
@@ -99,7 +99,7 @@ impl<'t> Resolver<'t> {
         Some(Value { at: node.at, data })
     }
 
-    /// Returns the node that `Fn::If` selects, also through nested ones. Returns any other node
+    /// Returns the node that `Fn::If` selects, also through nested `Fn::If`. Returns any other node
     /// unchanged, and `None` if an error was reported.
     ///
     /// `Some(None)` is `AWS::NoValue`.

@@ -190,8 +190,8 @@ fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// Returns the name of the cargo binary. It is the one in SAM's build settings, the one that the
-/// logical id implies, or the package's only one.
+/// Returns the name of the cargo binary. It is the binary in SAM's build settings, the binary that the
+/// logical id implies, or the package's only binary.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,

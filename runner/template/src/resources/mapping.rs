@@ -62,8 +62,8 @@ pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
     let is_event = link.source_property == "Stream";
     let stream = match stream(properties, link.source_property, &stack.tables) {
         Source::NoStream if !is_event => return,
-        // A source that is unknown here may be no stream. Only a mapping of a stream has a starting
-        // position, and only such a mapping has further requirements.
+        // A source that is known only on AWS may not be a stream. Only a mapping of a stream has a
+        // starting position, and further requirements apply only to such a mapping.
         Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
         Source::Elsewhere(reason) => {
             not_run(properties, &link, reason, &help_of_stream(&link), stack);
@@ -356,7 +356,7 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
         properties.missing("StartingPosition", "TRIM_HORIZON");
         return None;
     }
-    // If only AWS knows the position, the one that misses no record is used here.
+    // If only AWS knows the position, this uses the position that misses no record.
     if properties.unknown("StartingPosition").is_some() {
         let _ = properties.text("StartingPosition");
         return Some(StartingPosition::TrimHorizon);

@@ -59,7 +59,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
-            // If only AWS knows the view type, the widest one is used here.
+            // If only AWS knows the view type, this uses the widest view type.
             let At { at, .. } = stream.unknown("StreamViewType")?;
             Some(At { value: StreamViewType::NewAndOldImages, at })
         });
@@ -172,7 +172,7 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        // If only AWS knows the mode, the one that needs no throughput is used here.
+        // If only AWS knows the mode, this uses the mode that needs no throughput.
         true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };

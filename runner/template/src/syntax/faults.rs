@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostics, Findings, Span};
 /// The message for a comma after the last member. The JSON parser has several messages for it.
 const TRAILING_COMMA: &str = "trailing comma";
 
-/// Returns the diagnostic for bytes that are not UTF-8. The first `valid` bytes are.
+/// Returns the diagnostic for bytes that are not UTF-8. The first `valid` bytes are valid UTF-8.
 pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     let before = String::from_utf8_lossy(bytes.get(..valid).unwrap_or_default());
     let at = end_of(&before);
