@@ -226,9 +226,7 @@ fn a_redriven_record_is_reported_as_that() {
         ),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
-            format!(
-                "redriven       processed by a redrive at {second}; before, the record was discarded: {given_up}"
-            ),
+            format!("redriven       processed at {second}; discarded before: {given_up}"),
         ),
     ] {
         let said = said(&redrives);

@@ -147,8 +147,7 @@ fn verdict(
         let event = found.record.event();
         (filter.verdict(event).matched, filter.explain(event))
     });
-    // A range of sequence numbers in the journal belongs to one shard. Compares it with the record's
-    // shard, which is known from the stream.
+    // A range of records in the journal belongs to one shard. The stream names the record's shard.
     let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
     let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
         PassedOver::Why(_) => true,
@@ -177,12 +176,9 @@ fn verdict(
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => (
-                REDRIVEN,
-                format!(
-                    "processed by a redrive at {at}; before, the record was discarded: {given_up}"
-                ),
-            ),
+            Some((true, at)) => {
+                (REDRIVEN, format!("processed at {at}; discarded before: {given_up}"))
+            }
             Some((false, at)) => {
                 ("discarded", format!("{given_up}; the redrive at {at} did not process it"))
             }
