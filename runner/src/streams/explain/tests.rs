@@ -220,13 +220,10 @@ fn a_redriven_record_is_reported_as_that() {
     let given_up = "RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x";
     let (first, second) = ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002Z");
     for (redrives, expected) in [
-        (
-            vec![redrive(1, 0)],
-            format!("discarded      {given_up}; the redrive at {first} did not process it"),
-        ),
+        (vec![redrive(1, 0)], format!("discarded      {given_up}; the redrive at {first} failed")),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
-            format!("redriven       processed at {second}; discarded before: {given_up}"),
+            format!("redriven       processed at {second}; discarded: {given_up}"),
         ),
     ] {
         let said = said(&redrives);

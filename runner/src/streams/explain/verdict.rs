@@ -176,12 +176,8 @@ fn verdict(
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => {
-                (REDRIVEN, format!("processed at {at}; discarded before: {given_up}"))
-            }
-            Some((false, at)) => {
-                ("discarded", format!("{given_up}; the redrive at {at} did not process it"))
-            }
+            Some((true, at)) => (REDRIVEN, format!("processed at {at}; discarded: {given_up}")),
+            Some((false, at)) => ("discarded", format!("{given_up}; the redrive at {at} failed")),
             None => ("discarded", given_up),
         }
     } else if was_tried && is_over {
