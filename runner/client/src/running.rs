@@ -237,7 +237,7 @@ fn process_runs(process: u32) -> Option<bool> {
 /// Returns true if a process listens at this address, as far as it is on this machine.
 fn is_listening(url: &str) -> bool {
     let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
-    // An address on another machine cannot be checked quickly, so it counts as listening.
+    // An address on a different machine cannot be checked quickly, so it counts as listening.
     address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
 }
 

@@ -23,10 +23,10 @@ pub enum Answer {
     Failed(String),
 }
 
-/// Interprets the answer of a function that succeeded.
+/// Interprets the response of a function that succeeded.
 ///
-/// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any answer is success.
-/// `batch` holds the sequence numbers that were delivered, in order.
+/// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any response is success. `batch`
+/// holds the sequence numbers that were delivered, in order.
 #[must_use]
 pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -> Answer {
     if !reporting || payload.trim_ascii().is_empty() {
