@@ -62,7 +62,7 @@ impl Path {
         above.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// Returns the same as [`Path::find_parent`], mutable.
+    /// Returns the same value as [`Path::find_parent`], as a mutable reference.
     pub(crate) fn find_parent_mut<'a>(
         &self,
         item: &'a mut Item,
@@ -130,8 +130,8 @@ fn clash(one: &Path, two: &Path) -> Option<Clash> {
     Some(Clash::Overlap)
 }
 
-/// Checks that no path leads to or into another one (an overlap), and that no two paths use one
-/// value both as a map and as a list (a conflict). Reports an overlap before any conflict.
+/// Checks that no path leads to or into another path (an overlap), and that no two paths use the
+/// same value both as a map and as a list (a conflict). Reports an overlap before any conflict.
 pub(crate) fn check_distinct(kind: ExpressionKind, paths: &[&Path]) -> Result<(), ExpressionError> {
     let mut conflict = None;
     for (position, two) in paths.iter().enumerate() {

@@ -16,7 +16,8 @@ use storage::disk::Damage;
 use storage::disk::descriptors::wait_for_one;
 use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
-/// An empty storage beside the state, to be filled and adopted. Several can exist at the same time.
+/// An empty storage beside the state, to be filled and adopted. Several staged storages can exist
+/// at the same time.
 pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,
@@ -40,11 +41,11 @@ pub trait StorageHome: Send + Sync + 'static {
     /// When it cannot be written.
     fn begin(&self) -> Result<StagedStorage, Error>;
 
-    /// Makes this storage durable, and then the state. The previous state is removed when its last
-    /// user drops it.
+    /// Makes a staged storage durable, and then makes it the state. The previous state is removed
+    /// when its last user drops it.
     ///
     /// # Errors
-    /// Every error is fatal: only a restart shows which of the two is the state.
+    /// Every error is fatal: only a restart shows which of the two storages is the state.
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error>;
 }
 
@@ -192,9 +193,9 @@ impl DirectoryHome {
         Ok(found)
     }
 
-    /// Removes every storage except the one with this number. Removes nothing if that storage is
-    /// missing although another one exists: the pointer is wrong then, and the other one may be the
-    /// state.
+    /// Removes every storage except storage `kept`. If storage `kept` is missing but another
+    /// storage exists, returns an error and removes nothing: the pointer is wrong, and the other
+    /// storage may be the state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
         self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
         let (kept, found) = (self.path(kept), self.find_storages()?);
@@ -257,7 +258,7 @@ struct MemoryStorages {
 }
 
 impl MemoryHome {
-    /// Returns the current state, to cut its power.
+    /// Returns the storage of the current state, so that a test can cut its power.
     #[must_use]
     pub fn storage(&self) -> MemoryStorage {
         self.lock().state.clone()

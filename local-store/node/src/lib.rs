@@ -52,5 +52,5 @@ pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
 
-/// The largest record of a log, in bytes: its segments must have space for it.
+/// The largest record of a log, in bytes. The log's segments must have space for such a record.
 pub const RECORD_BYTES_MAX: usize = proposer::ENTRY_BYTES_MAX + node_log::RECORD_HEAD_BYTES;

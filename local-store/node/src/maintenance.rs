@@ -39,7 +39,8 @@ pub(super) struct Maintenance {
 }
 
 /// Maintains a node until it stops: reports a consensus that ended by itself, because a node must
-/// never run without it, and persists the state when much of it is not durable.
+/// never run without consensus, and persists the state when a large part of the state is not
+/// durable.
 pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     let Maintenance { raft, arc, due, log, .. } = &maintenance;
     let damage = on_failure.damage();
@@ -57,8 +58,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         tokio::select! {
             biased;
             changed = metrics.changed() => {
-                // If the consensus ends without a panic, it reports a state, which is checked
-                // above.
+                // If the consensus ends without a panic, the consensus reports a state, which is
+                // checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
                     return on_failure.report("the consensus panicked, which is a defect of this program");
                 }
@@ -148,8 +149,8 @@ async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>
     let (snapshot, matched) = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
-        // A peer still needs the entries that it has not acknowledged. Without them it would need a
-        // snapshot, and another one after that.
+        // A peer still needs the entries that it has not acknowledged. Without them the peer would
+        // need a snapshot, and another snapshot after that.
         let peers = metrics.replication.iter().flat_map(BTreeMap::values);
         let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
         (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))

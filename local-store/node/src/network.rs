@@ -61,7 +61,7 @@ impl Connection {
         transport.call(message, timeout).await
     }
 
-    /// Sends the parts of a snapshot one after another; returns the response to the last one.
+    /// Sends the parts of a snapshot one after another; returns the response to the last part.
     async fn send_parts(
         &self,
         vote: Vote,

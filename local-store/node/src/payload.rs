@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::log_id::LogId;
 use crate::ring::ArcId;
 
-/// An entry's bytes, with its decoded commands and its result while it is new.
+/// An entry's bytes and, while the entry is new, its decoded commands and its result.
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
@@ -48,7 +48,8 @@ pub(super) struct Outcome {
     pub(super) place: (ArcId, LogId),
     /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
-    /// The replies to its commands, until they are taken; at most one node needs them.
+    /// The replies to the entry's commands, until a node takes them; at most one node needs the
+    /// replies.
     pub(super) replies: Mutex<Option<Vec<Reply>>>,
 }
 
@@ -89,8 +90,8 @@ impl Payload {
     }
 
     /// Returns the bytes that the commands of the entry count, which is their size without delta
-    /// encoding. They bound the size of the kept result. The value is at least the length of the
-    /// bytes, and at most 4 GiB.
+    /// encoding. These bytes bound the size of the kept result. The value is at least the length of
+    /// the bytes, and at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
@@ -126,7 +127,8 @@ impl Payload {
         Ok(Arc::new(decode_entry(&self.bytes)?))
     }
 
-    /// Returns the result that a node has computed for the entry at this position, while it is new.
+    /// Returns the result that a node has computed for the entry at this position, while the entry
+    /// is new.
     pub(super) fn outcome(&self, place: (ArcId, LogId)) -> Option<Arc<Outcome>> {
         let shared = self.lock();
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
@@ -191,7 +193,8 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// A visitor that takes over a byte buffer without a copy if the format permits that.
+/// A serde visitor that takes ownership of a byte buffer, without a copy if the format permits
+/// that.
 struct BytesVisitor;
 
 impl<'de> Visitor<'de> for BytesVisitor {

@@ -1,10 +1,10 @@
 //! Receives a snapshot, part by part, into a storage beside the state.
 //!
-//! It handles one transfer at a time; a new one replaces it. A duplicate part is acknowledged
-//! again. A missing part ends the transfer, and the leader starts over. A late part is never taken
-//! for a part of the current transfer: a restarted sender may reuse transfer numbers, but it leads
-//! in a later term. A transfer without new parts times out, which closes its files, because its
-//! sender may have died and no new transfer may begin.
+//! It handles one transfer at a time; a new transfer replaces the current one. A duplicate part is
+//! acknowledged again. A missing part ends the transfer, and the leader starts over. A late part is
+//! never mistaken for a part of the current transfer: a restarted sender may reuse transfer
+//! numbers, but it leads in a later term. A transfer without new parts times out, which closes its
+//! files, because its sender may have died and no new transfer may begin.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,15 +26,15 @@ struct Incoming {
     from: NodeId,
     vote: Vote,
     transfer: u64,
-    /// The sequence of the next part.
+    /// The sequence number of the next part.
     next: u64,
     staged: StagedStorage,
-    /// When the last part was written.
+    /// The time at which the last part was written.
     heard: Instant,
     _watch: Watch,
 }
 
-/// The task that ends a silent transfer. It stops with the transfer.
+/// The task that ends a silent transfer. The task stops with the transfer.
 struct Watch(AbortHandle);
 
 impl Drop for Watch {
@@ -59,7 +59,7 @@ impl Receiver {
         Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
     }
 
-    /// Handles a part; installs the snapshot after the last one.
+    /// Handles a part. After the last part, installs the snapshot.
     pub(super) async fn take(&self, raft: &Raft, from: NodeId, part: SnapshotPart) -> Response {
         let mut incoming = self.incoming.lock().await;
         if part.sequence == 0 {
@@ -119,20 +119,21 @@ impl Receiver {
     }
 }
 
-/// Ends the transfer into the storage with this number after it had no new part for too long.
+/// Ends the transfer into the storage with this number after the transfer had no new part for too
+/// long.
 async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
     let mut until = Instant::now() + silence_max;
     loop {
         tokio::time::sleep_until(until).await;
         let Some(place) = place.upgrade() else { return };
         let mut incoming = place.lock().await;
-        // A new transfer has replaced this one, or this one is being installed.
+        // A new transfer has replaced this transfer, or this transfer is being installed.
         let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };
         until = current.heard + silence_max;
         if until <= Instant::now() {
-            tracing::warn!("dropped an incomplete snapshot: its sender went silent");
+            tracing::warn!("dropped an incomplete snapshot: its sender stopped sending");
             *incoming = None;
             return;
         }

@@ -14,11 +14,11 @@ use crate::request::WRITE_ID;
 /// The known outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was acknowledged.
+    /// The write was acknowledged.
     Acknowledged,
-    /// It may have been applied once, or not at all.
+    /// The write may have been applied once, or not at all.
     Unknown,
-    /// It was certainly not applied.
+    /// The write was certainly not applied.
     NotMade,
 }
 
@@ -27,9 +27,9 @@ pub enum Fate {
 pub struct Sum {
     /// The name of the accounts.
     pub what: &'static str,
-    /// The time of the read, on the logical clock.
+    /// The sum that the read returned.
     pub total: i128,
-    /// When it was read, on the logical clock.
+    /// The time of the read, on the logical clock.
     pub at: u64,
 }
 

@@ -14,10 +14,10 @@ use crate::world::plan::Plan;
 /// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
-/// The checkers that do not say what is wrong. Other checkers are reported before them.
+/// The checkers that do not name the defect. Other checkers are reported before them.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 
-/// How a fault was found.
+/// The discovery of a fault: the seed, the world, and the checkers that failed.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The first seed that found the fault.
@@ -35,7 +35,7 @@ pub struct Found {
 pub struct Finding {
     /// The fault.
     pub mutation: Mutation,
-    /// How the fault was found; `None` if no checker found it.
+    /// The discovery of the fault; `None` if no checker found the fault.
     pub found: Option<Found>,
 }
 

@@ -46,8 +46,8 @@ const REGISTERS: usize = 5;
 const HEALED_AFTER: Duration = Duration::from_secs(5);
 /// The maximum time after the last write until replicas must be equal.
 const EQUAL_AFTER: Duration = Duration::from_secs(10);
-/// The store time in milliseconds that passes at the end. It is more than the retention of stream records
-/// plus the clock skew.
+/// The store time in milliseconds that passes at the end. The time is longer than the retention of stream
+/// records plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
 /// The maximum number of checks whether all work that is due after a day is done. The next constant is the
 /// pause between two checks.
@@ -322,7 +322,7 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "the replicas have not applied the same log after {EQUAL_AFTER:?}, one of them is no member ({:?}), or something is left over ({left:?}): {}",
+                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is left over ({left:?}): {}",
                 cluster.ids(),
                 replicas.join("; ")
             );

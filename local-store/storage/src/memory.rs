@@ -27,7 +27,7 @@ const UNPERSISTED_MAX: usize = 100_000;
 /// Number of adjacent keys that are damaged together, like the keys of one block.
 const ROTTEN_KEYS: usize = 8;
 
-/// A value, or `None` if the key was deleted, as of a number of batches.
+/// The value of a key as of batch `sequence`; `None` if that batch deleted the key.
 #[derive(Debug)]
 struct Version {
     sequence: u64,
@@ -197,7 +197,7 @@ impl MemoryStorage {
     }
 
     /// Undoes the newest batches since the last persist, as many as the seed chooses, and returns
-    /// how many. Open views keep what they see.
+    /// how many. The contents of open views stay the same.
     pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());

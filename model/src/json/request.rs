@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// The deepest nesting. A request that puts items has six levels, plus the levels of its
 /// expressions' values.
 const DEPTH_MAX: usize = 100;
-/// Strings from this length on are cached: shorter ones are faster to parse again.
+/// Strings from this length on are cached; shorter strings are faster to parse again.
 const REPEATED_BYTES_MIN: usize = 64;
 /// The element of a path that matches any name.
 pub const ANY_NAME: &str = "*";
@@ -99,7 +99,7 @@ fn value<'t>(
 }
 
 /// Parses a string. Statements of one request often have the same text, whose quoted names contain
-/// escapes, so the last one is cached.
+/// escapes, so the last string is cached.
 fn string<'t>(scanner: &mut Scanner<'t>, room: &Room<'t>) -> Option<Cow<'t, str>> {
     let known = room.escaped.take();
     if let Some((written, said)) = &known

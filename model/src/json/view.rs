@@ -179,7 +179,7 @@ impl<'t> ItemView<'t> {
         self.0.get(at).map(|member| (at, &member.value))
     }
 
-    /// Does the same as [`ItemView::find`], beginning at a probable position.
+    /// Does the same as [`ItemView::find`], but searches from a probable position first.
     #[must_use]
     pub fn find_near(&self, place: usize, name: &str) -> Option<(usize, &ValueView<'t>)> {
         match self.0.get(place) {

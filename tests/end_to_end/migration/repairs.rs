@@ -93,8 +93,8 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     let (code, said) = migrating.verb(&["start", "plan.yaml", "--local-workers", "1"]);
     assert_eq!(code, 4, "{said}");
     assert!(
-        said.contains("`move` was started with another plan")
-            && said.contains("give this plan another name"),
+        said.contains("`move` was started with a different plan")
+            && said.contains("give this plan a different name"),
         "{said}"
     );
 

@@ -107,7 +107,7 @@ fn a_failed_cut_over_changes_nothing() {
     let mut first = migrating.holding("first.log", "5");
     let mut second = migrating.holding("second.log", "10");
     wait_for("the first one to see it", LIMIT, || first.has_ended().then_some(()));
-    assert!(first.log().contains("another command took over"), "{}", first.log());
+    assert!(first.log().contains("another command has claimed this step"), "{}", first.log());
     migrating.ok(&["abort", "move"]);
     wait_for("the second one to see it", LIMIT, || second.has_ended().then_some(()));
     let status = migrating.status();
@@ -265,7 +265,7 @@ fn lost_records_are_replayed() {
     let said = migrating.ok(&["verify", "move", "--repair"]);
     assert!(said.contains("1 missing"), "{said}");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
-    assert!(code == 5 && said.contains("a record has not reached"), "{code}: {said}");
+    assert!(code == 5 && said.contains("a record has not been applied to"), "{code}: {said}");
     store.endpoint.advance_clock(2 * 60 * SECOND_MS);
     let said = migrating.ok(&["verify", "move", "--repair"]);
     assert!(said.contains("repaired from lost records"), "{said}");

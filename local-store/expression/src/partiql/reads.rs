@@ -1,10 +1,9 @@
-//! The reads into which the service decomposes a `SELECT`: one for each value of the partition key and
-//! each range of the sort key in its conditions. The service refuses some statements because of their
-//! reads.
+//! The reads into which DynamoDB decomposes a `SELECT`: one for each value of the partition key and each
+//! range of the sort key in its conditions. DynamoDB refuses some statements because of their reads.
 //!
-//! This store reads each item collection once, and refuses the same statements. Sources: AWS, "PartiQL
-//! select statements for DynamoDB" (50 values of a partition key), and the service's answers, as public
-//! conformance suites recorded them in September and October 2026.
+//! This store reads each item collection once, and refuses the same statements. Sources: AWS, "PartiQL select
+//! statements for DynamoDB" (50 values of a partition key), and DynamoDB's answers, as public conformance
+//! suites recorded them in September and October 2026.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -20,7 +19,8 @@ use crate::set_order::in_set_order;
 
 /// The maximum number of reads of one statement, inclusive.
 const READS_MAX: usize = 50;
-/// The maximum number of reads that are computed. A statement with more has too many.
+/// The maximum number of reads that are computed. A statement with more reads is refused without
+/// computing the rest.
 const READS_LOOKED_AT_MAX: usize = 1000;
 
 const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
@@ -43,7 +43,7 @@ struct Read<'w> {
     keys: Keys,
     /// The first condition on the sort key.
     range: Option<Range>,
-    /// Whether a condition excludes a sort key. The service allows such a read to overlap.
+    /// Whether a condition excludes a sort key. DynamoDB allows such a read to overlap.
     is_negated: bool,
     /// Whether the conditions require two different values of the partition key.
     is_contradictory: bool,
@@ -85,11 +85,11 @@ impl<'n> Names<'n> {
     }
 }
 
-/// The reads of a `SELECT` that the service accepts.
+/// The reads of a `SELECT` that DynamoDB accepts.
 #[derive(Debug)]
 pub struct Reads<'w> {
-    /// The reads in the order of the partition keys. `None` if one of them has no partition key, so
-    /// that the whole table or index must be read.
+    /// The reads in the order of the partition keys. `None` if one of the reads has no partition
+    /// key, so that the whole table or index must be read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }
@@ -122,7 +122,7 @@ impl Reads<'_> {
     }
 
     /// Returns attributes that the conditions need and an index does not hold. If there are any,
-    /// the service refuses the statement. The result is that of the last read, in the order of the
+    /// DynamoDB refuses the statement. The result is that of the last read, in the order of the
     /// partition keys. It is empty if the whole index is read, or if one read needs only attributes
     /// that the index holds.
     #[must_use]
@@ -230,7 +230,7 @@ impl Where {
         }
     }
 
-    /// Returns whether a test has a condition on the key that makes the service decompose an `OR`.
+    /// Returns whether a test has a condition on the key that makes DynamoDB decompose an `OR`.
     fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) | Test::Or(members) => {
@@ -471,7 +471,7 @@ mod tests {
         conditions(text).reads("pk", Some("sk")).err().map(|error| error.to_string())
     }
 
-    /// Goal: exactly the overlapping reads that the service refuses are refused.
+    /// Goal: exactly the overlapping reads that DynamoDB refuses are refused.
     #[test]
     fn overlapping_reads_are_refused() {
         for condition in [

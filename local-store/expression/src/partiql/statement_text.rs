@@ -43,8 +43,8 @@ enum Kept {
 struct Known {
     statement: Statement,
     parameters: Vec<AttributeValue>,
-    /// The parameters that may differ, with the indexes of their values in the conditions. Each occurs
-    /// once.
+    /// The parameters that may differ, with the indexes of their values in the conditions. Each parameter
+    /// occurs once.
     equal: Vec<(usize, ValueIndex)>,
 }
 

@@ -18,7 +18,8 @@ impl Node {
         self.index_to_show().is_some_and(|told| self.inner.replica.has_applied(told))
     }
 
-    /// Returns the log index that this node must have applied to show everything, if it is known to lead.
+    /// Returns the log index that this node must have applied to show everything, if the node is known to
+    /// lead.
     pub(super) fn index_to_show(&self) -> Option<u64> {
         let own = self.ballot()?;
         if own.node != self.inner.id || own.term <= self.inner.earlier_term {

@@ -38,7 +38,7 @@ use crate::{maintenance, network, receiver, replica, scrub};
 
 pub use self::settings::{Parts, Settings};
 
-/// Pause between two attempts if there is no leader, or it cannot be reached.
+/// Pause between two attempts if there is no leader, or the leader cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
 /// Time-out for the leader's response to a forwarded request; long enough for some slow syncs of a
 /// majority.
@@ -173,7 +173,7 @@ impl Node {
         self.inner.arc
     }
 
-    /// Returns whether it believes that it leads its group.
+    /// Returns whether this node believes that it leads its group.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leader() == Some(self.inner.id)
@@ -221,7 +221,8 @@ impl Node {
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    /// Submits the commands to the leader, this node or another, until one has applied them.
+    /// Submits the commands to the leader, this node or another, until a leader has applied the
+    /// commands.
     async fn submit_inner(&self, mut submission: Submission) -> Result<Vec<Reply>, SubmitError> {
         let mut leader = self.leader();
         loop {
@@ -250,8 +251,8 @@ impl Node {
         }
     }
 
-    /// Submits the commands to another node that may lead. Returns `None` if it has not applied
-    /// them, and never will.
+    /// Submits the commands to another node that may lead. Returns `None` if that node has not
+    /// applied them and never will.
     async fn submit_to(
         &self,
         leader: NodeId,
@@ -405,12 +406,12 @@ impl Node {
             biased;
             answer = self.inner.transport.call(message, FORWARD_TIMEOUT) => answer,
             () = self.leader_changes(leader) => {
-                Err(CallError::Lost(format!("node {leader} no longer leads")))
+                Err(CallError::Lost(format!("node {leader} is no longer the leader")))
             }
         }
     }
 
-    /// Waits until this node learns that another node leads, or none.
+    /// Waits until this node learns of another leader, or learns that there is no leader.
     async fn leader_changes(&self, leader: NodeId) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == Some(leader) {

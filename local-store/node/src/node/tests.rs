@@ -259,7 +259,7 @@ async fn a_node_with_a_diverged_state_stops() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes the state of this node differently");
+    let differs = |reason: &String| reason.contains("changes this node's state differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
     leader.submit(vec![put("others continue")]).await.unwrap();
 }
@@ -279,7 +279,7 @@ async fn bytes_that_differ_from_the_proposal_are_detected() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes the state of this node differently");
+    let differs = |reason: &String| reason.contains("changes this node's state differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
 

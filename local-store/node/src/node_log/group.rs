@@ -56,7 +56,7 @@ impl Group {
     /// Adds the record at this position. Keeps its entry in memory if `keep`.
     ///
     /// # Errors
-    /// When the record does not continue the previous ones.
+    /// When the record does not continue the previous records.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),
@@ -99,7 +99,7 @@ impl Group {
         }
     }
 
-    /// Returns the index after that of the last entry.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub(super) fn next(&self) -> u64 {
         if self.slots.is_empty() {
             return self.purged.map_or(0, |at| at.index + 1);

@@ -76,7 +76,8 @@ struct State {
     /// Bytes of the queued records, and of those that a job has taken but not synced yet.
     queued_bytes: usize,
     taken_bytes: usize,
-    /// Whether a job is running; it schedules another one for records that are queued meanwhile.
+    /// Whether a job is running. A running job schedules the next job for records that are queued
+    /// meanwhile.
     running: bool,
     next_position: u64,
     /// Set permanently by the first failure.
@@ -152,7 +153,7 @@ impl NodeLog {
     }
 
     /// Returns the progress of a group: the term of its vote, and the index of its last entry, even
-    /// if it was purged; 0 and `None` before the first ones.
+    /// if it was purged; 0 before the first vote, and `None` before the first entry.
     pub fn position(&self, arc: ArcId) -> (u64, Option<u64>) {
         let state = self.shared.lock();
         let group = state.groups.get(&arc);
@@ -188,9 +189,9 @@ impl NodeLog {
     }
 
     /// Before a group starts, removes entries that a later leader has replaced: the entry at the
-    /// index of the state's last one, if it has another term, and all entries after it. A power
-    /// loss can leave such entries, because an entry that a majority of other nodes has synced is
-    /// applied without waiting for the local sync.
+    /// index of the state's last entry, if the two have different terms, and all later entries. A
+    /// power loss can leave such entries, because an entry that a majority of other nodes has
+    /// synced is applied without waiting for the local sync.
     pub(super) fn cut_replaced(&self, arc: ArcId, applied: crate::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
@@ -219,7 +220,7 @@ impl NodeLog {
         Ok(state.queued_bytes + state.taken_bytes)
     }
 
-    /// Queues records like [`NodeLog::write`], and waits until all of them are durable.
+    /// Queues records like [`NodeLog::write`], and waits until all these records are durable.
     async fn write_durably(
         &self,
         arc: ArcId,
@@ -230,7 +231,7 @@ impl NodeLog {
         durable.await.map_err(|_| io::Error::other("the log has stopped"))
     }
 
-    /// Purges a group's entries, and truncates the files as far as no group needs them.
+    /// Purges a group's entries, and truncates the files up to the first entry that a group needs.
     fn purge(&self, arc: ArcId, upto: crate::log_id::LogId) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
@@ -335,7 +336,7 @@ fn corrupt(position: u64, reason: String) -> log::Error {
     log::Error::Corrupt {
         file: format!("record {position}"),
         offset: 0,
-        expected: "records that continue each other".to_owned(),
+        expected: "consecutive records".to_owned(),
         found: reason,
     }
 }
@@ -365,8 +366,8 @@ impl State {
         let (term, payload) = record::encode(arc, &record).map_err(io::Error::other)?;
         let (bytes, bytes_max) = (payload.len(), self.record_bytes_max);
         if bytes > bytes_max {
-            // The record is rejected here, because in the queue it would stop the log for all
-            // groups.
+            // The record is rejected here, because a queued record of this size would stop the log
+            // for all groups.
             return Err(io::Error::other(format!(
                 "the record has {bytes} bytes; the log accepts at most {bytes_max}"
             )));
@@ -432,7 +433,7 @@ impl Shared {
         }
     }
 
-    /// Runs the second job: syncs the items of the first one, and reports them, in order.
+    /// Runs the second job: syncs the items of the first job, and reports them, in order.
     fn sync(self: Arc<Self>, items: Vec<Item>) {
         let synced = self.sync_log(&items);
         let (written, log_bytes) = match synced {

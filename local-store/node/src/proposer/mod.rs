@@ -51,14 +51,14 @@ pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// The reason why a proposal has no replies.
 pub(super) enum Unproposed {
-    /// It was not proposed, because this node does not lead or because it was too old. Contains the
-    /// leader, if known, and the commands.
+    /// The commands were not proposed, because this node does not lead or because they were too
+    /// old. Contains the leader, if known, and the commands.
     NotLeader(Option<NodeId>, Submission),
-    /// It failed after it was accepted, or could not be accepted.
+    /// The proposal failed after it was accepted, or could not be accepted.
     Failed(SubmitError),
 }
 
-/// The reason why the leader did not answer a question.
+/// The reason why a question to the leader has no answer.
 pub(super) enum Rejection {
     /// This node does not lead.
     NotLeader,
@@ -120,7 +120,7 @@ impl Proposer {
         Self { proposals }
     }
 
-    /// Proposes commands, in order, in one entry, and waits until it is applied here.
+    /// Proposes commands, in order, in one entry, and waits until the entry is applied here.
     pub(super) async fn propose(&self, submission: Submission) -> Outcome {
         let (outcome, received) = oneshot::channel();
         let stopping =
@@ -135,7 +135,7 @@ impl Proposer {
 
 /// A request that waits for the replies of an entry.
 struct Waiter {
-    /// The number of its commands in the entry.
+    /// The number of the request's commands in the entry.
     commands: usize,
     /// The time of the submission.
     asked_at: EpochMillis,
@@ -147,7 +147,7 @@ struct Gathered {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
-    /// The most items that its commands may write.
+    /// The most items that the entry's commands may write.
     writes: usize,
 }
 
@@ -157,7 +157,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
     let mut bytes_before = 0;
     while let Some(first) = waiting.recv().await {
         let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
-        // The size of the last entry is the best estimate for this one.
+        // The size of the last entry is the best estimate for the next entry.
         let encoder = EntryEncoder::with_room(bytes_before);
         let gathered = gather(encoder, first, &mut waiting, &clock, budget.writes_max());
         let Gathered { entry, bytes, waiters, writes } = match gathered {
@@ -183,7 +183,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         });
         // If this fails, the node has stopped, and dropping the waiters reports that.
         if raft.client_write_ff(payload, Some(answer)).await.is_err() {
-            tracing::debug!("a proposal came after the node had stopped");
+            tracing::debug!("dropped a proposal because the node had stopped");
         }
     }
 }
@@ -202,8 +202,8 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // The client has gone. It can be skipped, because no client was told that the commands
-            // were applied.
+            // The client has gone. Its commands can be skipped, because no client was notified that
+            // the commands were applied.
             next = waiting.try_recv().ok();
             continue;
         };
@@ -243,7 +243,7 @@ pub(super) fn refuse_as_too_large(commands: &[Command]) -> Vec<Reply> {
         Command::Transaction(_) | Command::Prepare(_) => TRANSACTION_TOO_LARGE.to_owned(),
         _ => format!(
             "The request is too large: its values and names take more than {PROPOSAL_BYTES_MAX} \
-             bytes, counted once for each expression that they stand in"
+             bytes, counted once for each expression that uses them"
         ),
     };
     commands.iter().map(|command| Reply::Invalid(refuse(command))).collect()

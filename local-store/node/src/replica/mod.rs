@@ -200,7 +200,7 @@ impl Replica {
         self.applied
     }
 
-    /// Returns the last entry that is not recent.
+    /// Returns the shared handle on the last entry that is not recent.
     pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
@@ -441,8 +441,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
 fn differs(at: LogId) -> io::Error {
     io::Error::other(format!(
-        "entry {at} changes the state of this node differently from that of another node of this \
-         process: one of them is damaged"
+        "entry {at} changes this node's state differently than the state of another node in this process: one of the two states is damaged"
     ))
 }
 
@@ -450,7 +449,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
     postcard::to_stdvec(value).map_err(io::Error::other)
 }
 
-/// Returns the last log position in a state, and the membership as of it.
+/// Returns the last log position in a state, and the membership at that position.
 fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
     let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
     let applied = match read(&APPLIED_KEY)? {

@@ -62,9 +62,9 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Changes a table to its definition. TTL is the exception to a change at once: the table first
-/// disables its old attribute, and enables the new one when the same definition arrives again, see
-/// [`has_followed`].
+/// Changes a table to its definition. Every setting changes at once, except TTL: the table first
+/// disables its old attribute, and enables the new attribute when the same definition arrives
+/// again. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,
@@ -99,7 +99,7 @@ fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now:
     }
     if let Some(wanted) = definition.enabled_stream() {
         stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
-        // All arcs share one stream, so its creation time is the definition's.
+        // All arcs share one stream, so the stream's creation time is that of the definition.
         if let Some(own) = table.streams.last_mut() {
             own.created_at = wanted.created_at;
         }

@@ -38,7 +38,7 @@ pub(crate) fn push(
     outbox::write_progress(overlay, to, progress)
 }
 
-/// Returns the next changes that this arc has for another one; `None` if there are none.
+/// Returns the next changes to deliver from this arc to another arc; `None` if there are none.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -74,7 +74,7 @@ pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadEr
     Ok(found)
 }
 
-/// Returns whether each arc has acknowledged its changes up to these numbers, inclusive.
+/// Returns whether each arc has acknowledged the changes for it up to the given number, inclusive.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -129,11 +129,11 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
 
 /// The decision of a receiving arc about a change.
 enum Verdict {
-    /// Apply it: the index exists here.
+    /// Apply the change: the index exists here.
     Take,
-    /// Discard it: the table or the index was deleted.
+    /// Discard the change: the table or the index was deleted.
     Drop,
-    /// Refuse it for now: the index is not known here yet.
+    /// Refuse the change for now: the index is not known here yet.
     TooEarly,
 }
 

@@ -19,7 +19,8 @@ use crate::table::placement::{ArcId, Seat};
 
 /// The most items that one step reads; few in tests, so that other commands run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// The most entries that one step removes; fewer if the entries are large. Few in tests, too.
+/// The most entries that one step removes; fewer if the entries are large. The number is small in
+/// tests, too.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.
@@ -99,7 +100,7 @@ fn add_entries(
     for entry in entries {
         // An entry that is already in this arc was added by a later write, so it is the same or
         // newer. An entry for another arc is always sent, because this arc cannot look it up. A
-        // repeated entry is harmless: it is that of the current item.
+        // repeated entry is harmless, because it is derived from the current item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }

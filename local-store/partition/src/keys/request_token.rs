@@ -17,7 +17,7 @@ use crate::storage::{ReadError, View};
 pub(crate) struct Remembered {
     /// Hash of the operations. It shows whether a request with the same token is the same request.
     pub(crate) fingerprint: u128,
-    /// The time at which it is forgotten.
+    /// The time at which the transaction is forgotten.
     pub(crate) expires_at: EpochMillis,
     /// For each operation: bytes of the item before and after.
     pub(crate) sizes: Vec<(usize, usize)>,

@@ -160,8 +160,8 @@ impl Machine {
 
     /// Advances past the entry at `index`, whose batch another machine with the same state and seat
     /// has computed. The caller adds that batch to the storage. Returns false and does nothing if
-    /// the entry was applied before, or if it has commands that change more than items: these also
-    /// change this machine.
+    /// the entry was applied before, or if the entry has commands that change more than items,
+    /// because such commands also change this machine.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;

@@ -8,11 +8,11 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, behind, end_of_prefix};
 use crate::table::identifiers::TableId;
 
-/// The most bytes that a step reads, about ten items of the largest size. Its last value may exceed
-/// the limit.
+/// The most bytes that a step reads, about ten items of the largest size. The last value that the
+/// step reads may exceed the limit.
 pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The remaining work of a step.
+/// The remaining budget of a step: the entries and bytes that it may still process.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     entries: usize,
@@ -25,7 +25,7 @@ impl Allowance {
         Self { entries, bytes: STEP_BYTES_MAX }
     }
 
-    /// Counts an entry. Breaks after the last one that is allowed.
+    /// Counts an entry. Breaks after the last entry that is allowed.
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(key.len() + value.len());

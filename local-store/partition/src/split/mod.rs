@@ -59,7 +59,7 @@ pub(crate) fn begin(
         SplitPoint::Half => None,
         SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
         SplitPoint::Token(_) => {
-            return refuse("the token is outside it, or its first one");
+            return refuse("the token is outside the partition, or is its first token");
         }
     };
     let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
@@ -110,7 +110,7 @@ pub(crate) fn step(
     Ok(splits_of(table) > 0)
 }
 
-/// Replaces one partition by two. The lower one keeps the shard for now.
+/// Replaces one partition by two. The lower partition keeps the shard for now.
 fn divide(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -244,7 +244,7 @@ fn bounds(table: TableId, range: TokenRange) -> (Vec<u8>, Vec<u8>) {
     (item::token_prefix(table, range.first), end)
 }
 
-/// Returns the token of the first item of a range, or of the last one if `reverse`.
+/// Returns the token of the first item of a range, or of the last item if `reverse`.
 fn edge_token(
     view: &dyn View,
     table: &Table,
@@ -271,7 +271,8 @@ pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
 }
 
 /// Returns the partitions to split regardless of their traffic: those with more than `bytes_max`
-/// bytes, and the widest one of a table that has too few for its throughput setting.
+/// bytes, and the widest partition of a table that has too few partitions for its throughput
+/// setting.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -173,7 +173,7 @@ fn invalid_splits_are_refused() {
         assert!(matches!(&reply, Reply::Invalid(text) if text.contains(why)), "{reply:?}");
     };
     refused(7, SplitPoint::Half, "does not exist");
-    refused(0, SplitPoint::Token(Token(0)), "outside it");
+    refused(0, SplitPoint::Token(Token(0)), "outside the partition");
     assert_eq!(
         begin(&mut replica, 0, SplitPoint::Token(Token(1))),
         Reply::Done { more: true },

@@ -61,7 +61,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the key that it changes.
+    /// Returns the key that the operation changes.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {

@@ -34,7 +34,7 @@ const FORGOTTEN_MAX: usize = 1000;
 /// DynamoDB's text for a transaction that is too large.
 pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
 
-/// Applies a transaction, unless an earlier one with its token was applied.
+/// Applies a transaction, unless an earlier transaction with the same token was applied.
 pub(crate) fn apply(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -53,8 +53,8 @@ pub(crate) fn apply(
     if let Some(reasons) = locks.conflicts(operations) {
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // The operations run in an overlay of their own. It becomes part of the state only if all of
-    // them succeed.
+    // The operations run in a separate overlay, which becomes part of the state only if all
+    // operations succeed.
     let mut attempt = Overlay::new(overlay);
     let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
         Ok(writes) => writes,

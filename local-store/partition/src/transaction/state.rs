@@ -41,11 +41,11 @@ impl TransactionId {
 /// The decision about a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When the transaction began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// Whether it is committed.
     pub commit: bool,
-    /// The arcs that have to finish it, each with the number of its operations.
+    /// The arcs that have to finish the transaction, each with the number of its operations.
     pub participants: Vec<(ArcId, u32)>,
 }
 
@@ -56,7 +56,7 @@ pub struct Locked {
     pub table: TableId,
     /// The key of the item.
     pub key: PrimaryKey,
-    /// What happens to the item when the transaction commits.
+    /// The change of the item when the transaction commits.
     pub fate: Fate,
 }
 
@@ -65,7 +65,7 @@ pub struct Locked {
 pub enum Fate {
     /// No change: the transaction only has a condition on it.
     Stays,
-    /// The item is replaced by this one, or deleted if `None`.
+    /// The item is replaced by the given item, or deleted if `None`.
     Becomes(Option<EncodedItem>),
 }
 
@@ -73,7 +73,7 @@ pub enum Fate {
 /// [`PreparedHead`], which can be decoded alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// The arc that decides.
     pub home: ArcId,
@@ -84,10 +84,10 @@ pub struct Prepared {
 /// The part of [`Prepared`] that ending a transaction needs, without the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedHead {
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// The arc that decides.
     pub home: ArcId,
-    /// The number of its operations in this arc.
+    /// The number of the transaction's operations in this arc.
     pub operations: u32,
 }

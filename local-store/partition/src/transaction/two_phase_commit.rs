@@ -33,7 +33,7 @@ const TRANSACTION_LIFE_MS: u64 = 60_000;
 /// The most records of transactions that one command forgets.
 const FORGOTTEN_MAX: usize = 1000;
 /// The most bytes of the resulting items of a transaction in one arc: they are stored as one value,
-/// and a message of a snapshot transfer must have space for it.
+/// and a message of a snapshot transfer must have space for this value.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Returns whether a transaction is too old for a step that changes state.
@@ -42,7 +42,7 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
 }
 
 /// Checks the operations of a transaction and locks their items, or replies why it cannot. A
-/// repeated command finds the locks of the first one and replies with a conflict.
+/// repeated command finds the locks of the first command and replies with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -111,7 +111,8 @@ pub(crate) fn decide(
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
         if let Some(reply) = transaction::recall_token(overlay, now, token, *fingerprint)? {
-            // Another transaction with this token was committed in between, so this one is aborted.
+            // Another transaction with this token was committed in between, so this transaction is
+            // aborted.
             let decision = Decision { began, commit: false, participants };
             keys::write_decision(overlay, id, &decision, true)?;
             return Ok(reply);

@@ -1,5 +1,5 @@
 //! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes. Each
-//! succeeds or fails by itself.
+//! statement succeeds or fails independently of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -242,7 +242,7 @@ impl Prepared {
         }
     }
 
-    /// Adds the write of the statement, if it is one, to the submitted writes.
+    /// Adds the write of the statement to the submitted writes, if the statement is a write.
     fn send(self, writes: &mut Vec<Command>) -> Sent {
         match self {
             Self::Read(read, admitted) => Sent::Read(read, admitted),
@@ -291,8 +291,8 @@ fn prepare<'j>(
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: the service never returns
-            // the item, although its documentation says so.
+            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: DynamoDB never returns the
+            // item, although its documentation says so.
             let planned = StatementWrite::of(store, write, false)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }

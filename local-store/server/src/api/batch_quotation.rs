@@ -1,7 +1,7 @@
-//! Quotes the map of a malformed batch as the service does: for `BatchGetItem` as JSON, for `BatchWriteItem`
-//! as the text of Java objects.
+//! Quotes the map of a malformed batch as DynamoDB does: for `BatchGetItem` as JSON, for `BatchWriteItem` as
+//! the text of Java objects.
 //!
-//! The callers decide which requests are quoted. A quotation has a bounded length; the service's own bound is
+//! The callers decide which requests are quoted. A quotation has a bounded length; DynamoDB's own bound is
 //! unknown.
 
 use std::fmt::Write as _;

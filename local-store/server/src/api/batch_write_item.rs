@@ -27,7 +27,7 @@ use super::tables;
 use super::wording::Checked;
 use crate::store::Store;
 
-/// The service's name for one request of a batch.
+/// DynamoDB's name for one request of a batch.
 const KIND: &str = "WriteRequest";
 
 /// One request of a batch, as it was sent.
@@ -70,7 +70,7 @@ pub(super) async fn batch_write_item(
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    // The service reports a failure of the map only if there is no other failure.
+    // DynamoDB reports a failure of the map only if there is no other failure.
     if constraints.is_empty() {
         constraints.required("requestItems", items.is_some());
         constrain_map(&mut constraints, &writes);
@@ -129,8 +129,8 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// A table by the name that was sent, and its admitted commands. Each has its number, counted from 1, and the
-/// capacity that was taken for it.
+/// A table by the name that was sent, and its admitted commands. Each command has its number, counted from 1,
+/// and the capacity that was taken for it.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
 /// The commands of a batch that throughput limits admit.
@@ -274,7 +274,7 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     }
 }
 
-/// Returns the map as the service quotes it.
+/// Returns the map as DynamoDB quotes it.
 fn shown(writes: &[TableWrites<'_>]) -> String {
     let request = |request: &Request| match request {
         Request::Put(item) => Shown::Put(item.as_ref().ok().and_then(|item| item.decode().ok())),
@@ -334,7 +334,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // For the items of a batch the service uses the error text that it otherwise uses for keys.
+                // For the items of a batch DynamoDB uses the error text that it otherwise uses for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;
@@ -345,6 +345,8 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
-        Request::Unclear(_) => Err(ApiError::defect("an unclear request passed its check")),
+        Request::Unclear(_) => {
+            Err(ApiError::defect("an invalid request of a batch passed validation"))
+        }
     }
 }

@@ -115,7 +115,7 @@ impl<'j> StatementParameters<'j> {
 }
 
 /// Checks that the names in `FROM` are valid names of tables and indexes. Not for an `INSERT`, whose table
-/// the service looks up at once.
+/// DynamoDB looks up at once.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -140,8 +140,7 @@ pub(crate) enum PlanError {
     /// The table does not exist, or the key has the wrong form. In a transaction this is a reason for
     /// its cancellation.
     Item(ApiError),
-    /// The statement does not name the item to write. In a transaction the service has another text for
-    /// this.
+    /// The statement does not name the item to write. In a transaction DynamoDB has another text for this.
     KeyMissing,
 }
 
@@ -175,7 +174,7 @@ pub(crate) struct StatementWrite {
     pub(crate) asked: Asked,
 }
 
-/// The data about a write statement that is needed for its response.
+/// The data about a write statement that its response needs.
 pub(crate) struct Asked {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement spells it.
@@ -372,7 +371,7 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // An invalid read is reported before the error that it reads more than one item.
+    // An invalid read is reported before the error that the read returns more than one item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();

@@ -155,7 +155,7 @@ fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError
     for get in gets {
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
-        // Unlike `GetItem`, the service accepts `ExpressionAttributeNames` without an expression here.
+        // Unlike `GetItem`, DynamoDB accepts `ExpressionAttributeNames` without an expression here.
         if projection.is_some() {
             placeholders.check_all_used()?;
         }

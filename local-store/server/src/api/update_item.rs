@@ -133,8 +133,8 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
     }
 }
 
-/// Checks the charge of the expression. Its limit is the maximum size of an item, and the stored item does
-/// not count. The service checks the charge before the condition.
+/// Checks the charge of the expression. The charge may be as large as the largest item; the stored item does
+/// not count. DynamoDB checks the charge before the condition.
 fn check_charge(update: &Update) -> Result<(), ApiError> {
     if update.charge() > ITEM_BYTES_MAX {
         return Err(ApiError::validation(UpdateError::TooLarge.to_string()));

@@ -119,7 +119,7 @@ impl Client {
         let (status, body) = asked.await.map_err(late)??;
         let answer: Value = serde_json::from_slice(&body).map_err(|_| {
             format!(
-                "{} did not respond as a store of this version does; check the endpoint",
+                "the response of {} is not from a local-store of this version; check the endpoint",
                 self.authority
             )
         })?;
@@ -195,11 +195,11 @@ fn render(status: &Value) -> String {
             times => vec![format!("was rebuilt {times} times")],
         };
         if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
-            notes.push("its disk is damaged: it is rebuilt once its peers allow it".to_owned());
+            notes.push("disk damaged: the node is rebuilt once its peers allow it".to_owned());
         }
         if silent >= SILENCE_MS {
             notes.push(format!(
-                "no majority has responded for {} s: it accepts no writes and no strongly consistent reads",
+                "no majority has responded for {} s; the replica accepts no writes and no strongly consistent reads",
                 silent / 1_000
             ));
         }
@@ -233,7 +233,7 @@ fn render(status: &Value) -> String {
             let name = name.as_str().unwrap_or_default();
             let _ = writeln!(
                 text,
-                "set aside because it was damaged: {name}; see the file `reason` in it"
+                "damaged directory, set aside: {name}; its file `reason` states the damage"
             );
         }
     }
@@ -282,7 +282,7 @@ fn render_table(text: &mut String, table: &Value) {
         let keys = table.get("hot_keys").and_then(|keys| keys.get(kind)?.as_array());
         for hot in keys.into_iter().flatten() {
             let (key, rate) = (show(hot, "key"), show(hot, "units_per_second"));
-            let _ = writeln!(text, "hot, {kind}: {key}  {rate} units/s");
+            let _ = writeln!(text, "hot key, {kind}: {key}  {rate} units/s");
         }
     }
 }
@@ -341,9 +341,9 @@ mod tests {
         let expected = "\
 NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
 1     0    leader       3     120      0    48 MB  100 %
-2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; its disk is damaged: it is rebuilt once its peers allow it
+2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; disk damaged: the node is rebuilt once its peers allow it
 3     -    unreachable  -     -        -    -      -         connection refused
-set aside because it was damaged: node-2.set-aside-1; see the file `reason` in it
+damaged directory, set aside: node-2.set-aside-1; its file `reason` states the damage
 ";
         assert_eq!(render(&status), expected);
     }

@@ -126,11 +126,11 @@ pub(crate) async fn serve<S: Service>(
         ended = connection.as_mut() => ended,
         Some(leave) = leave.next() => match leave {
             Leave::Silence => {
-                tracing::debug!("a connection on which no request came was closed");
+                tracing::debug!("closed a connection that sent no request");
                 return;
             }
             Leave::Wanted if !progress.is_busy() => {
-                tracing::debug!("an idle connection whose place was wanted was closed");
+                tracing::debug!("closed an idle connection to make room for a new one");
                 return;
             }
             Leave::Wanted => {
@@ -140,7 +140,7 @@ pub(crate) async fn serve<S: Service>(
                     Ok(ended) => ended,
                     Err(_) if progress.is_arrived() => connection.await,
                     Err(_) => {
-                        tracing::debug!("a connection whose place was wanted was cut off");
+                        tracing::debug!("aborted a connection to make room for a new one, because its request did not arrive in time");
                         return;
                     }
                 }
@@ -152,6 +152,6 @@ pub(crate) async fn serve<S: Service>(
         },
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "a connection ended with an error");
     }
 }

@@ -1,4 +1,5 @@
-//! The progress of a connection's request. It determines which connection gives up its place first.
+//! The progress of a connection's request. The progress determines which connection gives up its
+//! place first.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,8 +88,8 @@ impl Progress {
         self.is_under_way.load(Ordering::Relaxed) || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Records that the client sent something. This is no step, because a part of a head is not a request
-    /// yet.
+    /// Records that the client sent something. Received data is no step, because a part of a head is not a
+    /// request yet.
     pub(super) fn note_read(&self) {
         self.active_ms.store(now_ms(), Ordering::Relaxed);
     }
@@ -123,7 +124,7 @@ impl Progress {
         self.wanted.notify_one();
     }
 
-    /// Waits until another connection needs the place of this one.
+    /// Waits until another connection needs the place of this connection.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }

@@ -21,13 +21,15 @@ use super::handshake::{self, Failure, Opened};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// The maximum number of messages that wait to be written. It is larger than the number of a node's clients.
+/// The maximum number of messages that wait to be written. The maximum is larger than the number of a node's
+/// clients.
 const QUEUE_MAX: usize = 2048;
 /// The maximum number of messages that wait for their answers.
 const PENDING_MAX: usize = 4096;
 /// The size in bytes after which no further message is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// The back-off before reconnecting. It doubles each time, from the first value up to the second.
+/// The back-off before reconnecting. The back-off doubles with each attempt, from the first value
+/// up to the second value.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// The minimum life of a connection that resets the back-off.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
@@ -95,7 +97,7 @@ impl Peer {
             return Err(unsent(format!("a message of {} bytes is too large", payload.len())));
         }
         let (outcome, received) = oneshot::channel();
-        let full = |_| unsent("too many messages to it wait to be sent".to_owned());
+        let full = |_| unsent("the connection's send queue is full".to_owned());
         self.jobs.try_send(Job { payload, outcome }).map_err(full)?;
         match tokio::time::timeout(timeout, received).await {
             Ok(Ok(outcome)) => outcome,
@@ -114,13 +116,13 @@ struct Line {
     state: watch::Sender<State>,
 }
 
-/// An unanswered message: the sender of its outcome, and the time when it was sent.
+/// An unanswered message: the sender of its outcome, and the time when the message was sent.
 struct Waiting {
     since: Instant,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The unanswered messages by id. The first one is the oldest.
+/// The unanswered messages by id. The first message is the oldest.
 #[derive(Default)]
 struct Pending(Mutex<BTreeMap<u64, Waiting>>);
 
@@ -141,8 +143,9 @@ impl Pending {
             pending.retain(|_, waiting| !waiting.outcome.is_closed());
         }
         if pending.len() >= PENDING_MAX {
-            let _ = outcome
-                .send(Err(CallError::Unreachable("too many messages are unanswered".to_owned())));
+            let _ = outcome.send(Err(CallError::Unreachable(
+                "too many messages on the connection are unanswered".to_owned(),
+            )));
             return false;
         }
         pending.insert(id, Waiting { since: Instant::now(), outcome });

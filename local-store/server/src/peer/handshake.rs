@@ -93,7 +93,7 @@ pub(super) async fn connect(
         let stream = TcpStream::connect(address).await?;
         greet(local, slot, address, stream).await
     };
-    let slow = |_| Failure::Io("it does not respond".to_owned());
+    let slow = |_| Failure::Io("no response to the handshake".to_owned());
     tokio::time::timeout(TIMEOUT, connect).await.map_err(slow)?
 }
 
@@ -210,7 +210,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     }
     if hello.to != own {
         return Some(format!(
-            "this is node {own}, not node {}: check its address in --peer",
+            "a connection to node {0} reached node {own}: check the address of node {0} in --peer",
             hello.to
         ));
     }
@@ -262,8 +262,7 @@ fn check_preamble(address: SocketAddr, found: &[u8; PREAMBLE_BYTES]) -> Result<(
     }
     if version != VERSION.to_le_bytes() {
         return Err(Failure::Refused(format!(
-            "{address} speaks another version of the nodes' protocol than {VERSION}: run the same \
-             version of local-store everywhere"
+            "{address} does not speak version {VERSION} of the nodes' protocol: run the same version of local-store on every node"
         )));
     }
     Ok(())

@@ -28,12 +28,12 @@ pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use node::{NodeId, slot_of, status::Status};
 
-/// The time without data after which a connection with an unanswered message counts as dead. It is longer
-/// than a write waits for the leader. Messages whose answers may take longer use the connection for large
-/// transfers.
+/// The time without data after which a connection with an unanswered message counts as dead. This time is
+/// longer than a write waits for the leader. Messages whose answers may take longer use the connection for
+/// large transfers.
 const SILENCE: Duration = Duration::from_secs(4);
-/// The same time for the connection for large transfers. It is longer than any message waits for its answer.
-/// The last part of a transfer is answered only after its installation.
+/// The same time as [`SILENCE`], for the connection for large transfers. This time is longer than any message
+/// waits for its answer. The last part of a transfer is answered only after its installation.
 const SILENCE_OF_TRANSFERS: Duration = Duration::from_secs(35);
 
 /// A message from one process of a cluster to another, which expects an answer.

@@ -93,7 +93,8 @@ impl Store {
         scrub::start(replicas, data);
     }
 
-    /// Starts the delivery of a node's index entries to their arcs. It runs as long as the node exists.
+    /// Starts the delivery of a node's index entries to their arcs. The delivery runs as long as the node
+    /// exists.
     fn start_outbox_relays(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
             for replica in replicas {

@@ -77,7 +77,7 @@ pub(super) async fn start(
             // Without its log the node does not know how it voted, so it must not vote again under this
             // identity.
             drop(files);
-            set_aside(data, slot, "its log is missing")?;
+            set_aside(data, slot, "the node's log is missing")?;
         } else {
             missing.remove(&slot);
             nodes.push(start_node(files, &transport, replicas > 1, clock, host).await?);
@@ -119,8 +119,8 @@ async fn lead_arc(
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
         tokio::spawn(heal(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The node that initializes the group stands for election first, so each arc starts with another node
-        // to spread the leaders.
+        // The node that initializes the group stands for election first, so each arc starts with a different
+        // node, to spread the leaders.
         first.initialize(members).await?;
     }
     Ok(())
@@ -138,7 +138,7 @@ fn one_cluster<'a>(
     match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
         Some(stranger) => Err(format!(
-            "node {} is in another cluster: use directories of one cluster",
+            "node {} belongs to a different cluster: use node directories of only one cluster",
             slot_of(stranger.identity.node)
         )),
     }
@@ -177,12 +177,12 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
         (here, voters.len())
     };
     Err(format!(
-        "{left} of {all} replicas are left, which is no majority and may lack acknowledged writes: \
-         restore the missing `node-N` directories from a copy"
+        "only {left} of {all} replicas are left; they are no majority and may lack acknowledged writes: restore the missing `node-N` directories from a copy"
     ))
 }
 
-/// Refuses to create a cluster beside damaged directories of an existing cluster. Its data would seem lost.
+/// Refuses to create a cluster beside damaged directories of an existing cluster, because the existing data
+/// would seem lost.
 fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();
@@ -191,8 +191,7 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     }
     Err(format!(
         "every node of `{}` was damaged and set aside ({}), so none can be rebuilt: \
-         restore a majority of the `node-N` directories from a copy, or move the directories that \
-         were set aside away to start with an empty store",
+         restore a majority of the `node-N` directories from a copy, or move the set-aside directories elsewhere to start with an empty store",
         data.display(),
         aside.join(", ")
     ))
@@ -206,8 +205,7 @@ fn refuse_without_logs<'a>(
     for files in files {
         if !files.has_empty_states()? {
             return Err(format!(
-                "the log of every node of `{}` is missing, and only the logs may have the latest acknowledged \
-                 writes: restore the folders `node-N/log` from a copy, or move `{}` away to start with an empty store",
+                "the log of every node of `{}` is missing, and the latest acknowledged writes may be only in the logs: restore the folders `node-N/log` from a copy, or move `{}` away to start with an empty store",
                 data.display(),
                 data.display()
             ));
@@ -223,7 +221,7 @@ async fn open_only(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFil
     open_existing(&path, slot, host).await.map_err(|problem| match problem {
         Problem::Other(reason) | Problem::InUse(reason) => reason,
         Problem::Damaged(reason) => format!(
-            "the only node is damaged, so it cannot be rebuilt: {reason}; restore `{}` from a copy, \
+            "the only node is damaged, and there is no peer to rebuild it from: {reason}; restore `{}` from a copy, \
              or move it away to start with an empty store",
             path.display()
         ),
@@ -251,7 +249,7 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
     let aside = directory::set_aside(&directory::path(data, slot), reason)?;
     tracing::error!(
         reason,
-        "node {slot} is damaged; its data is kept in `{}`, and it will be rebuilt from its peers",
+        "node {slot} is damaged and will be rebuilt from its peers; the damaged data is kept in `{}`",
         aside.display()
     );
     Ok(())
@@ -259,11 +257,10 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
 
 async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
-    // Two nodes with one identity would both vote for it.
+    // Two nodes with the same identity would both vote with this identity.
     if slot_of(identity.node) != slot {
         return Err(Problem::Other(format!(
-            "`{}` belongs to node {}, and not to node {slot}: the directories were exchanged or copied; \
-             move each back to its place, or move this one away, so that the node is rebuilt from its peers",
+            "`{0}` belongs to node {1}, not to node {slot}: the directories were swapped or copied; move each directory to its own node, or move `{0}` away so that node {slot} is rebuilt from its peers",
             path.display(),
             slot_of(identity.node)
         )));

@@ -31,8 +31,8 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// The size of a log segment in bytes. A segment must be larger than the largest entry. It is not much
-/// larger, because a process with three nodes has three logs.
+/// The size of a log segment in bytes. A segment must be larger than the largest entry. The size is not much
+/// larger than that, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
 /// The minimum number of tables (files) that the trees of a process keep open. With fewer, most reads would
 /// have to open a table.
@@ -44,7 +44,7 @@ const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGME
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The name of the file with the identity of the node.
 const IDENTITY: &str = "identity";
-/// The name of the lock files. One is locked while a directory, or a state in it, is open.
+/// The name of the lock files. A lock file is locked while a directory, or a state in it, is open.
 const LOCK: &str = "lock";
 /// The name of the file with the reason in a directory that was set aside.
 const REASON: &str = "reason";
@@ -60,8 +60,8 @@ pub(crate) struct Host {
     nodes: u64,
     /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// The cache of all states. It is created with the first state, because only then the number of states is
-    /// known.
+    /// The cache of all states. The cache is created with the first state, because the number of states is
+    /// unknown before.
     cache: OnceLock<BlockCache>,
 }
 
@@ -88,9 +88,11 @@ impl Host {
 /// The owner of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The format of the directory. It increases when an older program would misread the directory.
+    /// The format of the directory. The number increases when an older program would misread the
+    /// directory.
     pub(crate) format: u32,
-    /// The name of the cluster. It is random, so nodes of another cluster have another name and are refused.
+    /// The name of the cluster. The name is random, so nodes of another cluster have a different name and are
+    /// refused.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
@@ -171,10 +173,10 @@ impl NodeFiles {
 
 /// The reason why a directory cannot be used.
 pub(crate) enum Problem {
-    /// Its files are damaged, so it must be set aside.
+    /// The files of the directory are damaged, so the directory must be set aside.
     Damaged(String),
-    /// A stopping node of this process still has it open. No other process can, because this one holds the
-    /// lock of the whole data directory.
+    /// A stopping node of this process still has the directory open. No other process can have it open,
+    /// because this process holds the lock of the whole data directory.
     InUse(String),
     /// Any other problem. The store must not start.
     Other(String),
@@ -184,13 +186,13 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // On a full disk the open fails as a whole: no write has been accepted yet that the store could
+            // On a full disk, opening fails as a whole, because there is no write yet that the store could
             // refuse.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
                 Self::Other(format!(
-                    "cannot {} `{}` of the log, which has {} MB: {}; free that much for each node",
+                    "cannot {} `{}`, a log segment of {} MB: {}; free that much disk space for each node",
                     disk.operation,
                     disk.file,
                     SEGMENT_BYTES / (1024 * 1024),
@@ -351,22 +353,21 @@ const SET_ASIDE_MAX: usize = 3;
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// The maximum is reached. The text says what to do.
+/// The maximum is reached. The text names the remedy.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {
         return Ok(());
     }
     Err(format!(
-        "{count} directories of node {slot} are already set aside: replace the disk, move them away, \
-         and start the store again"
+        "{count} directories of node {slot} are already set aside: replace the disk, move these directories elsewhere, and restart the store"
     ))
 }
 
 /// Renames a damaged directory and writes the reason into it. The caller must have released its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
-        format!("the damaged `{}` cannot be set aside: {error}", directory.display())
+        format!("cannot set the damaged directory `{}` aside: {error}", directory.display())
     };
     fs::write(directory.join(REASON), format!("{reason}\n")).map_err(fail)?;
     for number in 1_u32.. {
@@ -380,7 +381,7 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
         }
     }
     Err(format!(
-        "too many directories next to `{}` are set aside; move them away",
+        "too many directories next to `{}` are set aside; move the set-aside directories elsewhere",
         directory.display()
     ))
 }

@@ -123,8 +123,7 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
     let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
     if config.directory.join("log").is_dir() {
         return Err(
-            "it was written by a version with one replica, which this version cannot read: \
-            export what you need with that version, or choose another directory"
+            "the data was written by a version with one replica, which this version cannot read: export the data with that version, or choose another directory"
                 .to_owned(),
         );
     }
@@ -428,7 +427,8 @@ impl Store {
         }
     }
 
-    /// Returns whether other processes run nodes of the store. They have their own clocks.
+    /// Returns whether other processes run nodes of the store. These processes have their own
+    /// clocks.
     pub(crate) fn has_other_processes(&self) -> bool {
         self.shared.membership.is_some()
     }
@@ -508,8 +508,8 @@ impl Store {
         }
     }
 
-    /// Returns a view for eventually consistent reads. It is consistent within each arc. It may lack the
-    /// latest acknowledged writes after a change of leader.
+    /// Returns a view for eventually consistent reads. The view is consistent within each arc. After a change
+    /// of leader it may lack the latest acknowledged writes.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {
@@ -571,7 +571,8 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // On the heap, to keep the future small for a store with one arc, which never comes here.
+        // The future is boxed to stay small for a store with one arc, which never reaches this
+        // code.
         Box::pin(routes::submit(self, commands)).await
     }
 

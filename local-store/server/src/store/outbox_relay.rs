@@ -28,11 +28,12 @@ const RETRY: Duration = Duration::from_millis(20);
 /// rounds. Most changes have some hundred bytes; with the maximum of 400 KB they are 8 GB. Tests use a small
 /// number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The same number for the store's own background work. It is smaller, to leave most of the room to requests.
-/// One step can add some thousands of changes; the store checks the number before each step.
+/// The maximum number of waiting changes for the store's own background work. It is smaller than
+/// [`WAITING_MAX`], to leave most of the room to requests. One step can add some thousands of changes; the
+/// store checks the number before each step.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The maximum time that a client's TTL sweep waits for room. It is longer than a few elections, and shorter
-/// than the client waits for its response. After one time-out the sweep does not wait again. Tests use a
+/// The maximum time that a client's TTL sweep waits for room. The time is longer than a few elections, and
+/// shorter than the client's own time-out. After one time-out the sweep does not wait again. Tests use a
 /// short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// The time without a successful delivery after which the relay logs a warning.
@@ -106,13 +107,13 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "the other arc does not know their index yet".to_owned(),
+            Ok(_) => "the receiving arc does not know the index yet".to_owned(),
         };
         if last_progress.elapsed() >= LOG_INTERVAL {
-            tracing::warn!(from, to, error, "index entries for another arc are waiting");
+            tracing::warn!(from, to, error, "index entries for another arc are not delivered yet");
             last_progress = Instant::now();
         }
-        tracing::debug!(from, to, error, "index entries for another arc are waiting");
+        tracing::debug!(from, to, error, "index entries for another arc are not delivered yet");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -144,8 +145,9 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     };
     let upto = *upto;
     if upto.saturating_add(1) < first {
-        let what =
-            format!("it has only the changes up to {upto}, and those before {first} are trimmed");
+        let what = format!(
+            "the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}"
+        );
         return Err(Unavailable::NotDone(what));
     }
     if upto < first {
@@ -161,7 +163,7 @@ pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
         if replica.damage().is_stopped() {
-            return Err(Unavailable::NotDone("the node has ended".to_owned()));
+            return Err(Unavailable::NotDone("the node has stopped".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

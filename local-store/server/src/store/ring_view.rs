@@ -87,7 +87,7 @@ impl View for RingView {
     }
 }
 
-/// A cache of the merged catalogues of all arcs, valid until one of them changes.
+/// A cache of the merged catalogues of all arcs, valid until one of these catalogues changes.
 #[derive(Default)]
 pub(super) struct MergedCatalogue {
     kept: locks::Mutex<Option<Merged>>,

@@ -60,7 +60,7 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
             (Destination::Definition, command) => define(store, command).await?,
             (Destination::Everyone, command) => ask_everyone(store, &command).await?,
             (Destination::To(_) | Destination::Items | Destination::Addressed, _) => {
-                let reason = "a command without the arc that it is for".to_owned();
+                let reason = "a command does not name the arc that it is for".to_owned();
                 return Err(Unavailable::NotDone(reason));
             }
         };
@@ -70,8 +70,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// Returns a catalogue in which all of these tables accept items; `None` if one of them does not. If this
-/// node does not know enough, it asks the arcs.
+/// Returns a catalogue in which all of these tables accept items; `None` if one of the tables does not. If
+/// this node's catalogue is not sufficient, asks the arcs.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -115,7 +115,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
     let Some(Reply::Table(table)) = reply else {
-        let unanswered = || Unavailable::Unknown("a command was not answered".to_owned());
+        let unanswered = || Unavailable::Unknown("a command got no reply".to_owned());
         return reply.ok_or_else(unanswered);
     };
     // The first arc has decided the change. If an arc is not updated here, the next tick updates it.
@@ -126,7 +126,8 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Updates the tables of every arc to those of the first arc, as far as this node knows them.
+/// Updates the tables of every arc to those of the first arc, as far as this node knows the first
+/// arc's tables.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
@@ -163,7 +164,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
         Ok::<_, Unavailable>(())
     });
-    // `join_all` waits for all arcs, so an unavailable arc does not block the others.
+    // `join_all` waits for all arcs, so an unavailable arc does not block the other arcs.
     for sent in join_all(sends).await {
         sent?;
     }

@@ -28,8 +28,9 @@ const EXPIRED_PER_ENTRY: usize = 500;
 /// The maximum number of log entries of one tick for one purpose. The limit keeps ticks from blocking
 /// requests.
 const ENTRIES_PER_TICK: usize = 20;
-/// The maximum number of log entries of a requested sweep for each table and arc. They delete ten million
-/// items, or 80 GB of large items; a client would not wait longer. Tests use a small number.
+/// The maximum number of log entries of a requested sweep for each table and arc. This number of entries
+/// deletes ten million items, or 80 GB of large items; a client would not wait longer. Tests use a small
+/// number.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
 /// Runs ticks while the store is available and another handle keeps it running.
@@ -45,13 +46,13 @@ pub(crate) async fn run(store: WeakStore) {
         store.follow_time();
         // Only the process that serves the requests knows its hot partitions.
         if let Err(error) = split_hot(&store).await {
-            tracing::debug!(%error, "a tick was interrupted");
+            tracing::debug!(%error, "a tick failed; the next tick retries its work");
         }
-        // Only leaders do the work, because they find it first.
+        // Only the leader of an arc does the arc's work, because it finds the work first.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
             // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {
-                tracing::debug!(%error, "a tick was interrupted");
+                tracing::debug!(%error, "a tick failed; the next tick retries its work");
             }
             if let Err(error) = transaction_recovery.finish(&store, arc).await {
                 tracing::debug!(%error, "an unfinished transaction is not recovered yet");
@@ -75,8 +76,8 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 /// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // This comes last, even if the other work has failed. It may wait for an unavailable arc as long as a
-    // request does. This wait must not block the arc's other work.
+    // This update runs last, and even if the other work has failed. It may wait for an unavailable arc as
+    // long as a request does, and this wait must not block the arc's other work.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await

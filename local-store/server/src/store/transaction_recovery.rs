@@ -18,13 +18,13 @@ use tokio::time::Instant;
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// The age from which an unfinished transaction is recovered. It is longer than an election.
+/// The age from which an unfinished transaction is recovered. This age is longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// The unfinished transactions that a node knows, each with the time since when it knows them.
+/// The unfinished transactions that a node knows, each with the time at which the node found it.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
     seen: BTreeMap<(ArcId, TransactionId), Instant>,
@@ -94,8 +94,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared attempts at the request with this token in an arc. This also applies decisions from
-/// before the call.
+/// Finishes all prepared attempts at the request with this token in an arc. The call also applies earlier
+/// decisions.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,
@@ -110,7 +110,8 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Sends a decision to every arc, and records at the home arc that all have applied it.
+/// Sends a decision to every arc, and records at the home arc that all arcs have applied the
+/// decision.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,

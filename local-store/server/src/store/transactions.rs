@@ -21,8 +21,8 @@ use tokio::task::JoinError;
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// The number of attempts of a transaction that conflicts with another one. The pause before the second
-/// attempt doubles each time. All attempts together take longer than a transaction usually runs.
+/// The number of attempts of a transaction that conflicts with another transaction. The pause before the
+/// second attempt doubles each time. All attempts together take longer than a transaction usually runs.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The number of attempts of a read over several arcs without locks.
@@ -51,7 +51,11 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
-    let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
+    let lost = |error| {
+        Err(Unavailable::Unknown(format!(
+            "the task of the transaction's coordinator failed: {error}"
+        )))
+    };
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
 }
 
@@ -206,7 +210,7 @@ impl Coordinator {
                 }
                 Ok(Reply::TransactionOver) => {
                     refusal =
-                        Some(Err(Unavailable::NotDone("the transaction took too long".to_owned())));
+                        Some(Err(Unavailable::NotDone("the transaction timed out".to_owned())));
                 }
                 Ok(other) => refusal = Some(Ok(other)),
                 // It is unknown whether the arc has prepared. Without a decision to commit, nothing is
@@ -223,7 +227,8 @@ impl Coordinator {
         Ok(writes)
     }
 
-    /// Releases what the arcs have prepared. Recovery releases it in an arc that cannot be reached.
+    /// Releases the locks of the arcs that have prepared. In an arc that cannot be reached,
+    /// recovery releases the locks.
     async fn give_up(&self, id: TransactionId, began: EpochMillis) {
         let _ = finish(&self.store, &self.parts, id, began, false).await;
     }
@@ -264,7 +269,7 @@ impl Coordinator {
                 // A concurrent attempt at the same request may have been faster, and may have aborted this
                 // attempt.
                 Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
-                    Unavailable::NotDone("the transaction took too long and was aborted".to_owned())
+                    Unavailable::NotDone("the transaction timed out and was aborted".to_owned())
                 }),
                 made_before => self.answer_again(made_before).await,
             };
@@ -276,7 +281,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this fails, recovery by the leader of the home arc repeats it.
+            // If this fails, recovery by the leader of the home arc repeats the command.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
@@ -446,7 +451,8 @@ pub(super) async fn read_with_locks(
         id: store.shared.ids.draw(None),
         began: store.now(),
     };
-    let lost = |error| Err(Unavailable::NotDone(format!("the reader ended: {error}")));
+    let lost =
+        |error| Err(Unavailable::NotDone(format!("the task of the locking read failed: {error}")));
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
@@ -454,8 +460,7 @@ pub(super) async fn read_with_locks(
 pub(super) struct LockingReader {
     pub(super) store: Store,
     pub(super) parts: Parts,
-    /// If the locks were released early, an arc may have been written to before another arc was locked. The
-    /// values would then be from different points in time.
+    /// One condition check per item. Preparing the checks locks the items.
     pub(super) checks: Vec<Write>,
     pub(super) id: TransactionId,
     pub(super) began: EpochMillis,
@@ -466,8 +471,8 @@ impl LockingReader {
         let found = self.lock().await;
         let release = self.release().await;
         match found? {
-            // An arc with a late prepare may have been recovered, and written to, before another one was
-            // locked. Then the items were never so at one point in time.
+            // If the locks were released early, an arc may have been written to before another arc was
+            // locked. The values would then be from different points in time.
             Ok(items) if release? => Ok(Ok(items)),
             Ok(_) => Ok(Err(vec![CancellationReason::Conflict; self.checks.len()])),
             Err(reasons) => Ok(Err(reasons)),
@@ -521,7 +526,7 @@ impl LockingReader {
 fn why_not_locked(reply: &Reply) -> Unavailable {
     let why = match reply {
         Reply::TableNotFound => "a table no longer exists",
-        Reply::TransactionOver => "the transaction took too long",
+        Reply::TransactionOver => "the transaction timed out",
         _ => "unexpected reply to a command",
     };
     Unavailable::NotDone(why.to_owned())
@@ -535,7 +540,7 @@ mod tests {
     fn a_read_that_cannot_lock_its_items_returns_the_reason() {
         for (reply, why) in [
             (Reply::TableNotFound, "a table no longer exists"),
-            (Reply::TransactionOver, "the transaction took too long"),
+            (Reply::TransactionOver, "the transaction timed out"),
             (Reply::TableExists, "unexpected reply to a command"),
         ] {
             assert_eq!(why_not_locked(&reply), Unavailable::NotDone(why.to_owned()));

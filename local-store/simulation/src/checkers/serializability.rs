@@ -15,13 +15,13 @@ use super::linearizability::State;
 /// The known effects of a transaction or a single operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// The time when it was sent, on the clients' logical clock.
+    /// The time when the transaction was sent, on the clients' logical clock.
     pub call: u64,
     /// The time when its answer arrived; `None` if its outcome is unknown.
     pub end: Option<u64>,
-    /// The versions that it saw, by key.
+    /// The versions that the transaction saw, by key.
     pub reads: Vec<(String, State)>,
-    /// The versions that it stored, by key.
+    /// The versions that the transaction stored, by key.
     pub writes: Vec<(String, u64)>,
 }
 
@@ -250,7 +250,10 @@ fn describe(made: &[&Transaction], cycle: &[(usize, Why)]) -> String {
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))
         .map(|(transaction, why)| format!("\n    {} -{}->", name(transaction), why.describe()))
         .collect();
-    format!("these have no order, because each comes before the next:{}", steps.concat())
+    format!(
+        "these transactions have no order, because each must precede the next:{}",
+        steps.concat()
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Injects faults into a store under load, and measures how long it takes to recover.
+//! Injects faults into a store under load, and measures the time that the store takes to recover.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ const PROBES: usize = 8;
 pub struct Recovery {
     /// The time until the remaining or restarted processes had a leader for each arc.
     pub leader: Duration,
-    /// The time until they accepted a write in each arc.
+    /// The time until the processes accepted a write in each arc.
     pub write: Duration,
 }
 

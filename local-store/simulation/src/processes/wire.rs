@@ -1,5 +1,5 @@
-//! A client of DynamoDB's protocol. It opens a socket for each request, so that a broken connection has a
-//! clear meaning: either nothing was sent, or the outcome is unknown.
+//! A client of DynamoDB's protocol. The client opens a socket for each request, so that a broken connection
+//! has a clear meaning: either nothing was sent, or the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -317,7 +317,7 @@ fn is_made(response: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// Classifies a refused request. A temporary refusal is a normal failure. A permanent one is a defect,
+/// Classifies a refused request. A temporary refusal is a normal failure. A permanent refusal is a defect,
 /// because these clients send only valid requests.
 fn refusal(answer: &Value) -> Failure {
     match error_name(answer) {
@@ -326,7 +326,8 @@ fn refusal(answer: &Value) -> Failure {
         | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
-        // If a condition failed together with a conflict, it may hold after the other transaction has ended.
+        // If a condition failed together with a conflict, the condition may hold after the other transaction
+        // has ended.
         "TransactionCanceledException"
             if has_reasons_among(
                 answer,

@@ -1,4 +1,4 @@
-//! The clients. They send requests to any endpoint and record the answers. They check nothing.
+//! The clients, which send requests to any endpoint and record the answers. They check nothing.
 
 pub mod bank;
 pub mod counters;
@@ -22,9 +22,9 @@ use crate::request::{
 /// The signals that pause or end all clients.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// While it is set, clients send nothing.
+    /// The signal to pause. While it is set, clients send nothing.
     pub hold: AtomicBool,
-    /// Once it is set, clients end.
+    /// The signal to end. Once it is set, clients end.
     pub end: AtomicBool,
 }
 
@@ -120,7 +120,7 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-/// The maximum number of attempts of one transaction. A cluster heals long before the last one.
+/// The maximum number of attempts of one transaction. A cluster heals long before the last attempt.
 const ATTEMPTS_MAX: usize = 200;
 /// The lifetime of a token in seconds: ten minutes, less one minute for clock skew.
 const TOKEN_SECONDS: u64 = 540;

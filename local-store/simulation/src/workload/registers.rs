@@ -128,8 +128,8 @@ async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap
     client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
 }
 
-/// Adds the same number to several items in one request, on condition of their known numbers. It tests that
-/// the log stores the common part of such writes only once.
+/// Adds the same number to several items in one request, on condition of their known numbers. This request
+/// tests that the log stores the common part of such writes only once.
 async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<String, State>) {
     let by = client.random.next_u64() >> (u64::BITS - RAISE_BITS) | 1;
     let held = known.iter().filter_map(|(key, state)| Some((key.clone(), (*state)?)));
@@ -181,7 +181,7 @@ fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> Fate
     }
 }
 
-/// Stores the current value again. This changes nothing, so there must be no stream record.
+/// Stores the current value again. The item does not change, so there must be no stream record.
 async fn touch<E: Endpoint>(client: &Client<E>, key: &str) {
     let change = Change::Update(Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID}")));
     let condition = Some(Expression::new(&format!("attribute_exists({KEY})")));

@@ -1,5 +1,5 @@
-//! Clients that read several items at once, and then replace some of them on condition that the others are
-//! unchanged. An anomaly between items becomes a cycle of dependencies.
+//! Clients that read several items at once, and then replace some of them on condition that the other items
+//! are unchanged. An anomaly between items becomes a cycle of dependencies.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::checkers::serializability::Transaction;
 use crate::history::{Fate, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, KEY, Request, Write};
 
-/// The number of items. It is small, so that transactions conflict. Items are never deleted.
+/// The number of items. The number is small, so that transactions conflict. Items are never
+/// deleted.
 const ITEMS: usize = 6;
 /// The maximum number of items of one transaction.
 const ITEMS_MAX: usize = 4;
@@ -70,8 +71,8 @@ fn still(state: State) -> Expression {
     }
 }
 
-/// Replaces the last items and checks the others. Each has the condition that it is unchanged since it was
-/// read.
+/// Replaces the last items and checks the other items. Each operation has the condition that its item is
+/// unchanged since it was read.
 async fn transact<E: Endpoint>(
     client: &mut Client<E>,
     keys: Vec<String>,

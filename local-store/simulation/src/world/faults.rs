@@ -18,8 +18,8 @@ use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
-/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress. It is
-/// slightly longer than a node works on a request. If the requests do not end in time, the clocks are not
+/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress. This time
+/// is slightly longer than a node works on a request. If the requests do not end in time, the clocks are not
 /// advanced.
 const DRAIN_MS_MAX: u64 = 12_000;
 
@@ -36,7 +36,7 @@ const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 const INDEX_ATTEMPTS_MAX: usize = 100;
 const INDEX_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs all faults of a plan, each at its time. Returns when the last one has ended.
+/// Runs all faults of a plan, each at its time. Returns when the last fault has ended.
 pub async fn run(
     cluster: &Cluster,
     faults: &[Planned],
@@ -221,7 +221,7 @@ async fn make_index(cluster: &Cluster) {
     }
 }
 
-/// Ends the processes of some nodes, and starts them after a time.
+/// Ends the processes of some nodes, and restarts them after a time.
 async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, lasting: Duration) {
     for node in nodes.iter().copied() {
         if power {
@@ -259,7 +259,8 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Counts what a crashed coordinator has left: locks without a decision, and decisions that were not applied.
+/// Counts the leftovers of a crashed coordinator: locks without a decision, and decisions that were not
+/// applied.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());

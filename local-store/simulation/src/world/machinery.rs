@@ -1,4 +1,5 @@
-//! The machine of a node: its disk, its state and its clock. It outlives the node's processes.
+//! The machine of a node: its disk, its state and its clock. The machine outlives the node's
+//! processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -18,7 +19,7 @@ const ROTTEN_MAX: usize = 8;
 
 /// The prefix of segment names. The names sort in the order of the segments.
 const SEGMENT_NAMES: &str = "segment-";
-/// The size of a log segment in bytes. It is small, so that logs often switch segments and truncate.
+/// The size of a log segment in bytes. The size is small, so that logs often switch segments and truncate.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
 /// A callback for a node that cannot continue. It gets the reason and ends the process.

@@ -17,8 +17,8 @@ pub enum Fault {
     KillCoordinator {
         /// The node, from 1.
         node: usize,
-        /// The time in microseconds after the transaction was first seen. It is random, so that the fault
-        /// hits any step.
+        /// The time in microseconds after the transaction was first seen. The time is random, so that the
+        /// fault hits any step.
         after_us: u64,
     },
     /// Every process dies.
@@ -60,7 +60,7 @@ pub enum Fault {
         node: usize,
     },
     /// A node and its peers cannot reach each other, but clients reach all of them. If the node is the
-    /// leader, this lasts until the others have elected a new leader that the node does not know.
+    /// leader, the fault lasts until the other nodes have elected a new leader that this node does not know.
     CutFromPeers {
         /// The node.
         node: usize,
@@ -92,7 +92,7 @@ pub enum Fault {
         /// The percentage.
         percent: u64,
     },
-    /// A node's clock is ahead of the others, or behind them.
+    /// A node's clock is ahead of the other nodes' clocks, or behind them.
     Skew {
         /// The node.
         node: usize,
@@ -121,7 +121,7 @@ pub enum Fault {
         /// The partition, modulo the number of partitions.
         place: usize,
     },
-    /// A global index is created on the table while it is in use.
+    /// A global index is created on the table while clients use the table.
     MakeIndex,
     /// Store time jumps ahead on all nodes, as after a suspended machine.
     Advance {
@@ -196,7 +196,7 @@ pub struct Plan {
     pub pause_ms: u64,
     /// The number of clients of each kind.
     pub clients: Clients,
-    /// A deliberate fault in the store's own code. It needs the feature `mutations`.
+    /// A deliberate fault in the store's own code. Such a fault needs the feature `mutations`.
     pub mutation: Option<Mutation>,
     /// The faults, in the order of their times.
     pub faults: Vec<Planned>,
@@ -237,8 +237,8 @@ const ELECTION_MS: u64 = 2_000;
 const QUIET_MS: u64 = 1_000;
 /// The average interval of faults in milliseconds.
 const FAULT_EVERY_MS: u64 = 1_700;
-/// The maximum number of minutes by which store time advances in one run. It is less than a day, after which
-/// stream records would be trimmed.
+/// The maximum number of minutes by which store time advances in one run. The maximum is less than a day,
+/// because stream records are trimmed after a day.
 const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
 
 impl Plan {
@@ -274,21 +274,21 @@ impl Plan {
     }
 }
 
-/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. It uses its own random
-/// numbers, so that the faults of a seed stay the same.
+/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. The choice uses its own
+/// random numbers, so that the faults of a seed stay the same.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
 /// Chooses the time in milliseconds at which the second index is created: in the first two thirds of a run.
-/// It uses its own random numbers, too.
+/// The choice uses its own random numbers.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
 /// Chooses the node on which a block of a state is damaged, and the time: in half of the seeds with several
-/// nodes. It uses its own random numbers, too.
+/// nodes. The choice uses its own random numbers.
 fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
@@ -298,7 +298,8 @@ fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
 }
 
 /// Adapts faults to several arcs. Most kills of a node become kills of a coordinator. Most partitions become
-/// partitions of a node with undelivered index entries, which last until the others have elected a leader.
+/// partitions of a node with undelivered index entries, which last until the other nodes have elected a
+/// leader.
 fn adapt_to_arcs(planned: &mut Planned) {
     let at_ms = planned.at_ms;
     match planned.fault {

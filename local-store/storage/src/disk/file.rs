@@ -1,7 +1,7 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! It keeps the directory's exclusive lock until it is dropped. It retries only the opening of
-//! files for which no descriptor is left.
+//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. It retries only the
+//! opening of a file for which no descriptor is left.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -33,7 +33,7 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InUse`] if another process, or this one, holds the lock already.
+    /// [`ErrorKind::InUse`] if this process or another process already holds the lock.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Error> {
         let directory = directory.into();
         create_directory(&directory)?;
@@ -57,9 +57,9 @@ impl FileDisk {
         Ok(FileDisk { directory, lock: Arc::new(file) })
     }
 
-    /// Opens a directory below this one, under the same lock, and creates it if necessary.
+    /// Opens a subdirectory of this directory, under the same lock, and creates it if necessary.
     ///
-    /// The name is durable when this returns.
+    /// The name is durable when this function returns.
     pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {
         let directory = self.directory.join(name);
         create_directory(&directory)?;

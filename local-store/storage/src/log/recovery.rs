@@ -63,7 +63,7 @@ impl Log {
             stopped: false,
             recovery: Recovery::default(),
         };
-        // Recovery relies on the names that it is about to list, so they must survive a power loss.
+        // Recovery lists the names next and relies on them, so the names must survive a power loss.
         log.disk.sync_directory()?;
         let mut found = BTreeMap::new();
         for name in log.disk.list()? {
@@ -159,7 +159,7 @@ impl Log {
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, which it continues"),
+                    expected: format!("the file {missing}, which this segment continues"),
                     found: format!("no such file, but {}, which is older", segment.name),
                 });
             }

@@ -32,8 +32,8 @@ pub(super) struct RowState {
     pub(super) is_new: bool,
     /// The row is not in the key order yet.
     pub(super) is_waiting: bool,
-    /// The row's position is in the list of positions that wait to be put in order. It may be there
-    /// even if this row does not wait.
+    /// The row's position is in the list of positions that wait to be put in order. The position
+    /// may be in the list even if this row does not wait.
     pub(super) is_listed: bool,
 }
 
@@ -70,8 +70,8 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Returns the key prefixes and the positions of rows: of those whose prefix is wanted and that
-    /// have a version to keep.
+    /// Returns the key prefixes and the positions of the rows whose prefix is wanted and that have
+    /// a version to keep.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,
@@ -84,7 +84,7 @@ impl Blocks {
         })
     }
 
-    /// Returns the position after the last row, in a block that has space for it.
+    /// Returns the position after the last row, in a block that has space for another row.
     fn end(&mut self) -> Place {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);

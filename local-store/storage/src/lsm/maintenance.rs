@@ -1,7 +1,7 @@
 //! The thread that flushes sealed tables to disk and merges the tables there. Without it, memory
 //! and the number of tables would grow with each write.
 //!
-//! It never changes what a view sees.
+//! The thread never changes the contents of a view.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -31,8 +31,8 @@ const RUNS_TO_MERGE: u8 = 10;
 /// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the
-/// first two go first.
+/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the first
+/// two levels are merged first.
 const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
 /// The maintenance thread, as the storage uses it.
@@ -162,7 +162,7 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Wakes the writers now, because those that wait for a flush need not wait for a merge.
+        // Wakes the writers now, because writers that wait for a flush need not wait for a merge.
         // Taking the lock first ensures that no writer is between its check and its wait, where it
         // would miss the notification.
         drop(self.lock());
@@ -194,7 +194,7 @@ impl Work {
             drop(self.lock());
             self.changed.notify_all();
         }
-        // Continue with the tables that were written meanwhile.
+        // The loop continues with the tables that were written meanwhile.
         let mut to_do = self.lock();
         if *to_do == ToDo::Nothing {
             *to_do = ToDo::Tables;
@@ -230,7 +230,7 @@ impl Work {
         }
         // No small merge is left, and writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "merging all tables; writers and a shutdown wait for it");
+        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this is done");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
             // Without this error, writers would wait forever.

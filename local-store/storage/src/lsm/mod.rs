@@ -12,7 +12,7 @@
 //! the crate lsm-tree keeps every version until it is flushed.
 //!
 //! A read may find damage long after the storage was opened. The damage is recorded in a file
-//! beside the storage, which then never opens again.
+//! beside the storage, which then refuses to open.
 
 mod blocks;
 mod disk_rows;
@@ -69,7 +69,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// The tree's own list of its valid files. Every complete tree has this file.
 const TREE_FILE: &str = "current";
 
-/// The tree's folder of tables. It exists once the tree has tables.
+/// The tree's folder of tables. The folder exists once the tree has tables.
 const TABLES_FOLDER: &str = "tables";
 
 /// The most tables that all trees of a process keep open. A tree opens further tables when it reads
@@ -118,7 +118,7 @@ impl fmt::Debug for BlockCache {
 pub struct Options {
     /// The cache of blocks and open tables.
     pub cache: BlockCache,
-    /// Bytes of one table of recent writes. There are two of them, the active one and the last
+    /// Bytes of one table of recent writes. There are two such tables, the active one and the last
     /// flushed one, and up to four more while the disk is too slow.
     pub memtable_bytes: u64,
     /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
@@ -155,7 +155,7 @@ impl Default for Options {
     }
 }
 
-/// A tree in a directory of its own, and its maintenance thread.
+/// A tree in its own directory, and the tree's maintenance thread.
 pub struct LsmStorage {
     upkeep: MaintenanceThread,
     state: Arc<State>,
@@ -215,7 +215,7 @@ impl LsmStorage {
         }
         let lock = lock(path)?;
         let numbers = SequenceNumberCounter::default();
-        // Without this file the tree would start empty, so a missing one is damage.
+        // Without this file the tree would start empty, so a missing file is damage.
         if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
             let path = path.display().to_string();
             let reason =
@@ -268,8 +268,8 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used, because this crate decides what views
-    // see: a batch may be half applied while a table is registered.
+    // The tree's own counter of visible changes is not used, because this crate decides which
+    // batches a view sees: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -319,7 +319,7 @@ impl Drop for State {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A restarted node may have removed the directory and created another one in its place.
+        // A restarted node may have removed the directory and created a new one in its place.
         let same = |own: fs::Metadata, found: fs::Metadata| {
             (own.dev(), own.ino()) == (found.dev(), found.ino())
         };
@@ -446,7 +446,7 @@ impl State {
         if rows.is_empty() {
             return Ok(None);
         }
-        // Only a flush changes the queues, and this one holds the flush lock.
+        // Only a flush changes the queues, and this flush holds the flush lock.
         let queues = Arc::clone(&self.view_states().now().queues);
         QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
     }
@@ -477,7 +477,7 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each persist adds a table, which is a run of its own. If entries are small, tables are
+        // Each persist adds a table, which is a separate run. If entries are small, tables are
         // sealed only here and never because they are full, so a merge must be requested here.
         self.upkeep.start_maintenance();
         Ok(())
@@ -545,8 +545,8 @@ fn lock(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Acquires a file's lock, and retries for a moment: a forked child holds the lock until it
-/// executes its own program.
+/// Acquires a file's lock, and retries for a tenth of a second, because a forked child holds the
+/// lock until it executes its own program.
 fn take(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {

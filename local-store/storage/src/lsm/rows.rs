@@ -33,8 +33,8 @@ struct Slot {
 /// A lower and an upper bound.
 type Bounds<T> = (Bound<T>, Bound<T>);
 
-/// Positions of the rows with one key prefix, in key order. Mostly there is one position. Index
-/// entries with one key, and items with one long partition key, have several.
+/// Positions of the rows with one key prefix, in key order. Most prefixes have one position. Index
+/// entries with the same key, and items with the same long partition key, have several positions.
 enum Places {
     One(Place),
     Several(Vec<Place>),
@@ -68,7 +68,7 @@ impl Places {
     }
 
     /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
-    /// each new position is searched for, and each existing one moves once.
+    /// each new position is searched for, and each existing position moves once.
     fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
         let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -231,8 +231,8 @@ impl Rows {
     }
 
     /// Releases a row that has no versions to keep. A row that waits to be put in order is removed
-    /// at once, any other row later. Only a row whose key was new can be removed; others remain as
-    /// tombstones.
+    /// at once; any other row is removed later. Only a row whose key was new can be removed; other
+    /// rows remain as tombstones.
     pub(super) fn release(&mut self, place: Place) {
         match self.blocks.row_state_mut(place).copied() {
             Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),
@@ -246,7 +246,7 @@ impl Rows {
         }
     }
 
-    /// Removes a row that is not in the order, or not any more.
+    /// Removes a row that is not in the key order, or no longer in it.
     fn free(&mut self, place: Place) {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };
@@ -267,7 +267,7 @@ impl Rows {
         self.unordered.is_empty() && self.gone.is_empty()
     }
 
-    /// Puts the waiting rows in order, and removes the released ones.
+    /// Puts the waiting rows in order, and removes the released rows.
     pub(super) fn put_in_order(&mut self) {
         // Taking the vector also frees its capacity, which a full table does not need any more.
         let mut waiting = mem::take(&mut self.unordered);

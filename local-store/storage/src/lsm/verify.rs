@@ -1,5 +1,5 @@
-//! Verifies the checksums of files on disk, file by file. It bypasses the block cache, so that it
-//! does not evict blocks that requests read.
+//! Verifies the checksums of files on disk, file by file. Verification bypasses the block cache, so
+//! that it does not evict blocks that requests read.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -124,8 +124,8 @@ impl LsmView {
         }
     }
 
-    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is created
-    /// again after the current row.
+    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is
+    /// recreated after the current row.
     fn advance(
         &self,
         stored: &mut DiskRows,
@@ -153,7 +153,8 @@ impl LsmView {
 pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are not longer
-/// than a key, because the tree panics at longer ones. Returns `None` if the range can have no key.
+/// than a key, because the tree panics at longer bounds. Returns `None` if the range can have no
+/// key.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
     // A key that equals the beginning of a longer bound is less than the bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {
@@ -255,8 +256,9 @@ impl View for LsmView {
     }
 }
 
-/// Returns the cursor with the first row of all, the newest if several have its key; `None` if the
-/// stored row comes before all of them.
+/// Returns the cursor whose row comes first in the order of the scan; if several cursors have a row
+/// with that key, the one with the newest version. Returns `None` if the stored row comes before
+/// all of them.
 fn first_of(
     cursors: &[Cursor<'_>],
     stored: Option<(&[u8], &[u8])>,

@@ -43,7 +43,7 @@ impl Day {
                 .iter()
                 .find(|column| column.column_path().string() == "_deleted_at");
             if let Some(Statistics::Int64(times)) = column.and_then(|column| column.statistics()) {
-                // The time is `None` as long as no part of the day has one.
+                // `first` and `last` are `None` until a part of the day has statistics.
                 let first = [self.first, times.min_opt().copied()];
                 self.first = first.into_iter().flatten().min();
                 self.last = self.last.max(times.max_opt().copied());
@@ -71,7 +71,7 @@ impl Day {
     }
 }
 
-/// The days, and the parts that could not be read.
+/// The result of a listing: the days, and the parts that could not be read.
 #[derive(Debug, Default)]
 struct Listing {
     days: BTreeMap<(String, String), Day>,
@@ -136,7 +136,7 @@ impl Listing {
             parts => counted(parts, "part", "parts"),
         };
         Some(format!(
-            "{parts} listed above cannot be read: the list has their bytes but not their rows. If the store did not answer, run this again; if they are damaged, restore them from a copy (a versioned bucket keeps one), or move them out of the archive"
+            "{parts} listed above cannot be read, so the list counts their bytes but not their rows. If the store did not respond, run the command again; if the parts are damaged, restore them from a copy (a versioned bucket keeps one), or move them out of the archive"
         ))
     }
 }
@@ -168,7 +168,8 @@ async fn look(
 /// Writes the list, even if some parts cannot be read.
 ///
 /// # Errors
-/// When parts cannot be listed, or, after the list of the others, when some cannot be read.
+/// When parts cannot be listed. When some parts cannot be read, the others are listed before the
+/// error.
 pub(super) async fn write(
     source: &Source,
     format: Format,

@@ -1,12 +1,11 @@
 //! `weir archive compact` and `weir archive erase`: invoke the function `archive-maintenance`.
 //!
-//! Only that function changes the archive; on AWS it is invoked with the same events. Before an
-//! erasure, the command counts the selected rows, so that a wrong key is found before a receipt is
-//! written.
+//! Only that function changes the archive; on AWS it is invoked with the same events. An erasure
+//! counts the selected rows first, so that a wrong key is found before a receipt is written.
 //!
-//! An erasure with a name is sent even if no row is left, because an earlier call may have died
-//! after its last row. Such an erasure has no receipt, and a versioned bucket still keeps the rows.
-//! An erasure without a name gets one that is derived from the rows, so that it can be resumed too.
+//! An erasure with a name is sent even if no row is left: an earlier call may have been killed
+//! after its last row, without a receipt, and a versioned bucket still keeps the rows. An erasure
+//! without a name gets one that is derived from the rows, so that it can be resumed too.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -41,7 +40,7 @@ const AGE_SECONDS_MIN: u64 = 900;
 /// Arguments of `weir archive compact`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 incomplete: some hours could not be changed, or the time was up; run it again\n\nOn AWS (without the first flag, version 2 of the AWS CLI rejects the payload, and version 1 does not have it; without the second, the CLI sends the event again after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
+    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 incomplete: some hours could not be compacted, or the time limit was reached; run it again\n\nOn AWS (version 2 of the AWS CLI rejects the payload without --cli-binary-format, which version 1 does not have; without --cli-read-timeout 0, the CLI sends the event again after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
 )]
 pub(super) struct CompactArguments {
     #[command(flatten)]
@@ -50,7 +49,7 @@ pub(super) struct CompactArguments {
     /// hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
-    /// Include younger parts; use it only while no function archives
+    /// Include younger parts; use it only while no function writes to the archive
     #[arg(long)]
     nothing_is_archiving: bool,
 }
@@ -95,14 +94,14 @@ struct Meant {
 }
 
 impl CompactArguments {
-    /// Refuses what the function would refuse, with the name of the flag in the message.
+    /// Rejects an age that the function would reject, with an error that names the flag.
     ///
     /// # Errors
     /// When a part of this age may still be written to.
     fn check(&self) -> Result<(), String> {
         match self.age {
             Some(age) if age < AGE_SECONDS_MIN && !self.nothing_is_archiving => Err(format!(
-                "--age {age}: parts younger than {AGE_SECONDS_MIN} seconds may still be written to; use --age {AGE_SECONDS_MIN} or more, or add --nothing-is-archiving if no function archives now"
+                "--age {age}: parts younger than {AGE_SECONDS_MIN} seconds may still be written to; use --age {AGE_SECONDS_MIN} or more, or add --nothing-is-archiving if no function is writing to the archive"
             )),
             _ => Ok(()),
         }
@@ -151,8 +150,8 @@ impl EraseArguments {
         Ok(json!({ "erase": erase }))
     }
 
-    /// Returns the name of the erasure: the given one, or a hash of the selected rows. A receipt
-    /// must contain no key, so the name must not contain one either.
+    /// Returns the name of the erasure: the given one, or a hash of the selected rows. The receipt
+    /// contains the name, and a receipt must contain no key, so neither may the name.
     fn called(&self) -> Result<String, String> {
         if let Some(name) = &self.name {
             return Ok(name.clone());
@@ -190,7 +189,7 @@ impl EraseArguments {
         let is_typed = json::item_from_str(text).is_ok();
         match equals.iter().find(|(_, value)| is_document(value) && !is_typed) {
             Some((name, _)) => Err(wrong(&format!(
-                "`{name}` is a document among plain values: write all of them in DynamoDB JSON"
+                "`{name}` is a document among plain values: write all values in DynamoDB JSON"
             ))),
             None => Ok(equals),
         }
@@ -221,9 +220,8 @@ impl EraseArguments {
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Returns the message that no row matches. It advises how to check an earlier call that may
-    /// have died after its last row, because only the function can tell whether the bucket keeps
-    /// the rows.
+    /// Returns the message that no row matches, with the command that resumes a killed call,
+    /// because only the function can find out whether the bucket still keeps the rows.
     fn none_is_meant(&self) -> Result<String, String> {
         let none = format!("no row {}; nothing was erased", self.words());
         if self.dry_run {
@@ -240,7 +238,7 @@ impl EraseArguments {
         let (Meant { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
             return format!(
-                "no current row, because `{table}` has none left, but earlier versions of the table's objects in the bucket, permanently"
+                "all noncurrent versions of the objects of `{table}` in the bucket, permanently; no current row is left"
             );
         }
         let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));
@@ -277,7 +275,7 @@ impl Subject {
             }
             meant.objects += usize::from(holds);
             interruption::reached(format!(
-                "{} that meet the condition found, nothing erased",
+                "found {} that match; nothing was erased",
                 counted(events.len(), "row", "rows")
             ));
         }
@@ -302,7 +300,7 @@ pub(super) async fn compact(
     Ok(Exit::Differences)
 }
 
-/// Describes what a compaction has left undone; `None` if it is complete.
+/// Describes the remaining work of a compaction; `None` if it is complete.
 fn left_by(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
     let report = answer.get("compacted")?;
@@ -310,11 +308,11 @@ fn left_by(answer: &str) -> Option<String> {
     let is_complete = report.get("complete").and_then(Value::as_bool).unwrap_or(true);
     let postponed = (hours > 0).then(|| {
         let hours = counted(hours, "hour is", "hours are");
-        format!("{hours} not fully compacted: another writer changed them, or the object store did not answer (see `weir logs archive-maintenance`)")
+        format!("{hours} not fully compacted, because another writer changed the objects or the object store did not respond (see `weir logs archive-maintenance`)")
     });
-    let cut = (!is_complete).then(|| "the time was up".to_owned());
+    let cut = (!is_complete).then(|| "the time limit was reached".to_owned());
     let left: Vec<String> = postponed.into_iter().chain(cut).collect();
-    (!left.is_empty()).then(|| format!("{}; run it again", left.join(", and ")))
+    (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
 /// Invokes an erasure in the running system, after counting the rows and a confirmation.
@@ -386,8 +384,8 @@ fn has_erased(answer: &str) -> bool {
     answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
 }
 
-/// Returns the number of erased rows in a receipt. Receipts of older versions list event ids
-/// instead, and a purge may read them much later.
+/// Returns the number of erased rows in a receipt. Receipts that an older version of Weir wrote
+/// list event ids instead, and a purge may read a receipt much later.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
     receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)
@@ -403,7 +401,9 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     }
     say(&format!("This erases {what}. Type `yes` to continue:"));
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(|error| format!("standard input: {error}"))?;
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|error| format!("cannot read stdin: {error}"))?;
     if answer.trim() == "yes" {
         return Ok(true);
     }
@@ -419,7 +419,7 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
 pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let running = Running::read()?;
     let function = running.function(FUNCTION)?;
-    interruption::reached(format!("`{function}` was invoked and has not answered"));
+    interruption::reached(format!("`{function}` was invoked and has not responded yet"));
     let invoked = invoke(&running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
@@ -499,7 +499,7 @@ mod tests {
                 r#"{"compacted":{"postponedHours":1,"complete":true}}"#,
                 Some("1 hour is not fully compacted"),
             ),
-            (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("the time was up")),
+            (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("time limit")),
         ] {
             let left = left_by(answer);
             assert_eq!(left.is_some(), expected.is_some(), "{answer}");

@@ -86,8 +86,8 @@ enum ArchiveVerb {
         /// The engine
         #[arg(long, value_enum)]
         engine: Engine,
-        /// The archive's address for the engine, such as s3://bucket/archive [default: where it is
-        /// read from]
+        /// The archive's address for the engine, such as s3://bucket/archive [default: the address
+        /// from which the archive is read]
         #[arg(long, value_name = "ADDRESS")]
         location: Option<String>,
         /// The columns of the key, partition key first [default: those of the table in the running
@@ -105,23 +105,24 @@ enum ArchiveVerb {
         /// The endpoint of the store [default: the `weir up` in this folder]
         #[arg(long, value_name = "URL")]
         endpoint: Option<String>,
-        /// Seconds for which a delete may not be archived yet [default: 30, on AWS 360]
+        /// Seconds after a delete during which its row may be missing [default: 30, on AWS 360]
         #[arg(long, value_name = "SECONDS")]
         grace: Option<u32>,
     },
     /// Restore archived items into a table, unless a newer item exists; exit code 3 if some cannot
     /// be restored
     Restore(Box<RestoreArguments>),
-    /// Merge small parts into larger objects, by the function `archive-maintenance`
+    /// Merge small parts into larger objects; runs the function `archive-maintenance`
     Compact(CompactArguments),
-    /// Erase the rows of a key or a tenant, with a receipt, by the function `archive-maintenance`
+    /// Erase the rows of a key or a tenant and write a receipt; runs the function
+    /// `archive-maintenance`
     Erase(EraseArguments),
 }
 
 /// Runs a verb. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
 ///
 /// # Errors
-/// What cannot be read, and what to do about it.
+/// The message says what cannot be read, and what to do about it.
 pub async fn run(
     arguments: ArchiveArguments,
     format: client::output::Output,
@@ -169,7 +170,7 @@ async fn carry_out(
             match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
                 None if key.len() == 1 => say(&format!(
-                    "the key of `{name}` is unknown here: if it has a second attribute, these are the versions of several items"
+                    "the key schema of table `{name}` is unknown here: if the key has a second attribute, these versions belong to several items"
                 )),
                 None => {}
             }
@@ -221,10 +222,12 @@ fn of_day(parts: Vec<Part>, day: &str) -> Result<Vec<Part>, String> {
     Ok(kept_days(parts, &format!("of {day}"), |date| date == day))
 }
 
-/// Returns the parts of the days that match all conditions on `dt`. This is the partition column of
-/// the DDL's tables, and no column of the files.
+/// Returns the parts of the days that match all conditions on `dt`. `dt` is the partition column of
+/// the DDL's tables; the files have no such column.
 fn of_days(parts: Vec<Part>, conditions: &[Condition]) -> Vec<Part> {
-    kept_days(parts, "of such days", |date| conditions.iter().all(|known| known.takes_day(date)))
+    kept_days(parts, "of the days that --where selects", |date| {
+        conditions.iter().all(|known| known.takes_day(date))
+    })
 }
 
 fn kept_days(parts: Vec<Part>, of_which: &str, keeps: impl Fn(&str) -> bool) -> Vec<Part> {
@@ -232,7 +235,7 @@ fn kept_days(parts: Vec<Part>, of_which: &str, keeps: impl Fn(&str) -> bool) -> 
     let days = ends.map(|(first, last)| format!("{} to {}", first.date, last.date));
     let parts: Vec<Part> = parts.into_iter().filter(|part| keeps(&part.date)).collect();
     if let (true, Some(days)) = (parts.is_empty(), days) {
-        say(&format!("nothing {of_which} is archived; archived days are {days}"));
+        say(&format!("the archive has no rows {of_which}; archived days are {days}"));
     }
     parts
 }
@@ -289,7 +292,7 @@ async fn write_ddl(
     key_columns: Vec<String>,
 ) -> Result<String, String> {
     let Some(first) = parts.first() else {
-        return Err("the table has no parts".to_owned());
+        return Err("the archive has no parts of the selected table".to_owned());
     };
     ddl::check_name(&first.table, &source.parts(None, None).await?)?;
     let union = Union::read(source, parts).await?;

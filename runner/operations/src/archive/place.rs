@@ -1,6 +1,6 @@
 //! Finds the archive of a command from its flags, the environment, or the `weir up` of this folder.
 //!
-//! It lists buckets to find the one that has an archive, and reads nothing else of the archive.
+//! To find the bucket that has an archive, it lists buckets and their objects. It reads no object.
 
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
 const ON_AWS: &str = "on AWS invoke `archive-maintenance` (docs/archive.md)";
 
-/// Flags that name an archive. The environment is not read by clap: its value would conflict with
-/// other flags, although a flag overrides it.
+/// Flags that name an archive. clap does not read the environment variables, because it would
+/// report a conflict with other flags; here a flag overrides a variable.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
@@ -41,7 +41,7 @@ pub(super) struct PlaceArguments {
 pub(super) enum Found {
     /// An archive, which may have no parts.
     Archive(Source),
-    /// No bucket has one; the message explains it.
+    /// No bucket has an archive; the message explains why.
     Nothing(String),
 }
 
@@ -70,10 +70,10 @@ impl PlaceArguments {
         self.at(&url, bucket, running.as_ref()).await
     }
 
-    /// Returns the running `weir up`, if no flag or variable names another archive than its own.
+    /// Returns the running `weir up`, if no flag or variable names an archive other than its own.
     ///
     /// # Errors
-    /// When a flag or variable does, or nothing is running.
+    /// When a flag or variable names another archive, or no `weir up` is running.
     pub(super) fn running(&self) -> Result<Running, String> {
         let what = "only a function of the running `weir up` changes the archive";
         if self.folder.is_some() || self.s3_endpoint.is_some() {
@@ -82,7 +82,7 @@ impl PlaceArguments {
         let running = Running::read()?;
         match std::env::var(ENDPOINT_VARIABLE) {
             Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
-                "{what}, but {ENDPOINT_VARIABLE}={url} names another endpoint: unset it; {ON_AWS}"
+                "{what}, but {ENDPOINT_VARIABLE}={url} names another endpoint: unset the variable; {ON_AWS}"
             )),
             _ => self.is_maintained_by(&running).map(|()| running),
         }
@@ -94,10 +94,10 @@ impl PlaceArguments {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
             Err(format!(
-                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names another one: remove it"
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove it"
             ))
         };
-        // A `weir up` of an earlier version does not publish it.
+        // An earlier version of `weir up` does not publish its archive bucket.
         if archive_bucket.is_empty() {
             return Ok(());
         }

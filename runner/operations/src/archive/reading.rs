@@ -23,8 +23,8 @@ const LISTINGS_MAX: usize = 1_000;
 /// Maximum number of attempts of a step that needs a consistent set of parts.
 pub(super) const LOOKS_MAX: usize = 5;
 
-/// Iterates over parts and reads some ahead. An event may occur twice: in a part, and in the object
-/// into which compaction has merged the part.
+/// An iterator over parts that reads some of them ahead. An event may occur twice: in a part, and
+/// in the object into which compaction has merged the part.
 pub(super) struct Reading<'s> {
     source: &'s Source,
     left: VecDeque<Part>,
@@ -38,21 +38,22 @@ pub(super) struct Reading<'s> {
 }
 
 impl<'s> Reading<'s> {
-    /// Reads these parts, which are ordered by table and day.
+    /// Creates an iterator over parts, which must be ordered by table and day.
     pub(super) fn of(source: &'s Source, parts: impl IntoIterator<Item = Part>) -> Self {
         let (left, ready) = (parts.into_iter().collect(), VecDeque::new());
         let given = BTreeSet::new();
         Self { source, left, ready, given, listings: 0, at_once: 1, is_newest_first: false }
     }
 
-    /// Reads these parts of one table, newest first, without reading ahead. A restore is slower
-    /// than the reads, and must not restore rows that were erased since they were read.
+    /// Creates an iterator over parts of one table, newest first, that does not read ahead. A
+    /// restore is slower than the reads, and must not restore rows that were erased since they were
+    /// read.
     pub(super) fn newest_first(source: &'s Source, parts: Vec<Part>) -> Self {
         let parts = Part::newest_first(parts);
         Self { is_newest_first: true, ..Self::of(source, parts) }
     }
 
-    /// Opens the next part; `None` after the last one.
+    /// Opens the next part; returns `None` after the last part.
     ///
     /// # Errors
     /// When a part cannot be read although it exists.
@@ -129,8 +130,8 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// Returns how many of the first parts are read concurrently: at most `at_once`, and within the
-/// limit of bytes, but at least one.
+/// Returns how many of the first parts are read concurrently: at most `at_once`, and at most
+/// [`READ_BYTES_AT_ONCE`] bytes, but at least one part.
 fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
     let mut bytes = 0;
     let mut count = 0;

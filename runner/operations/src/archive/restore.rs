@@ -3,8 +3,8 @@
 //! Rows may be put in any order and repeatedly; the newest row of a key wins (`newest`). They are
 //! put newest first (`rows`). Each restored item gets the mark of `rules::archive::restored`, so
 //! that the same archive does not archive it again. A row that DynamoDB does not accept as an item
-//! is reported and skipped. An event in two objects, as after a compaction that died, is restored
-//! once.
+//! is reported and skipped. An event that an interrupted compaction has left in two objects is
+//! restored once.
 
 mod counts;
 mod dry_run;
@@ -62,8 +62,8 @@ pub(super) struct RestoreArguments {
     /// Restore into this table instead
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
-    /// Assert that the other table's key has every attribute of the archived items' key; for an
-    /// archived table that is gone
+    /// Assert that the key of the --into table has every attribute of the archived items' key;
+    /// needed if the archived table no longer exists
     #[arg(long, requires = "into")]
     whole_key: bool,
     /// Only items with this key, in plain JSON or DynamoDB JSON
@@ -131,7 +131,7 @@ pub(super) async fn restore(
     arguments: &RestoreArguments,
 ) -> Result<(String, Exit), String> {
     let Some(first) = parts.first() else {
-        return Err("the archive has no parts of the table".to_owned());
+        return Err("the archive has no parts of the selected table".to_owned());
     };
     let selection = Selection::read(conditions, arguments)?;
     let wanted = match &arguments.dt {
@@ -164,7 +164,7 @@ pub(super) async fn restore(
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
         say(&format!(
-            "`{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again after that time",
+            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again when it expires",
             target.table
         ));
     }
@@ -220,7 +220,7 @@ impl Run<'_> {
         };
         let stamp = stamp_of(row);
         // A mark names an archive only for rows of the target table's own stream. Such rows are in
-        // that table's archive, also if a copy of the archive is read.
+        // that table's archive, even if a copy of the archive is read.
         let archive = archive.filter(|_| {
             target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
         });
@@ -328,7 +328,7 @@ fn outcome(
                 Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
             }
             other => {
-                let code = other.code().unwrap_or("the store gives no reason");
+                let code = other.code().unwrap_or("the store gave no reason");
                 let message = other.message().unwrap_or_default();
                 Err(cannot_put(target, &format!("{code}: {message}")))
             }
@@ -339,7 +339,7 @@ fn outcome(
 
 fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
     format!(
-        "cannot put an item into `{}`: {reason}; restored items stay; run the command again to resume",
+        "cannot put an item into `{}`: {reason}; items restored so far are kept; run the command again to resume",
         target.table
     )
 }

@@ -30,7 +30,7 @@ const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the first read at an object's end. This is enough for the footer of any part that the
 /// function writes.
 const FOOTER_BYTES: u64 = 64 << 10;
-/// Maximum number of reads of a footer. The second read knows the exact size, so a third one means
+/// Maximum number of reads of a footer. The second read knows the exact size, so a third read means
 /// that the footer is broken.
 const FOOTER_READS_MAX: usize = 3;
 /// Maximum depth of folders. The layout of an archive is less deep.
@@ -56,7 +56,7 @@ pub(super) enum Source {
     },
 }
 
-/// Identifies the tables that may have their archive in a bucket.
+/// The endpoints that identify the tables whose functions archive into a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Home {
     /// The S3 endpoint.
@@ -111,8 +111,8 @@ impl Part {
         self.name.get(..place).unwrap_or_default()
     }
 
-    /// Returns the stream and the minute in the part's name. They order a table's parts by time,
-    /// also compacted ones.
+    /// Returns the stream and the minute in the part's name. They order a table's parts, compacted
+    /// or not, by time.
     fn time(&self) -> (&str, &str) {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         let time = file.split_once('-').map_or(file, |(_, time)| time);
@@ -144,7 +144,7 @@ impl Content {
     /// Returns the rows, with all columns or with those of `columns` that exist.
     ///
     /// # Errors
-    /// When it is not Parquet.
+    /// When the content is not Parquet.
     pub(super) fn rows(
         &self,
         columns: Option<&[&str]>,
@@ -159,7 +159,7 @@ impl Content {
     /// docs/formats/archive.md).
     ///
     /// # Errors
-    /// When it is not Parquet, or the list is malformed.
+    /// When the content is not Parquet, or the list is malformed.
     pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
         let footer = match self {
             Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
@@ -316,7 +316,7 @@ impl Source {
 
     async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes, String> {
         let Self::Bucket { client, bucket, .. } = self else {
-            return Err(part.failed("it is a file"));
+            return Err(part.failed("it is a file, not an object"));
         };
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =

@@ -37,7 +37,7 @@ use client::table_description::ttl_attribute;
 
 /// Number of slots that are moved concurrently.
 const MOVES_AT_ONCE: usize = 16;
-/// Maximum number of slots in the report that were not moved.
+/// Maximum number of unmoved slots that the report names.
 const LEFT_NAMED_MAX: usize = 10;
 
 /// The result of a fold.
@@ -68,14 +68,14 @@ struct Slot {
     expiry: Option<Number>,
 }
 
-/// The state of a slot into which another one is moved.
+/// The state of a slot that receives the value of another slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Missing,
     There { expiry: Option<Number> },
 }
 
-/// What all moves of a fold share: the slots and the expiry rules.
+/// The slots and the expiry rules, which all moves of a fold share.
 struct Slots<'p> {
     place: &'p Place,
     /// The TTL attribute; `None` if TTL is off.
@@ -212,7 +212,7 @@ impl Slots<'_> {
         };
         match item.keys().find(|name| !is_moved(name)) {
             Some(name) if name.starts_with(MARK_PREFIX) => Err(
-                "it records which lines of a file it counts (`weir load --count-into`), and another load of the file would count them again; if there will be none, add --forget-loads".to_owned()
+                "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads".to_owned()
             ),
             Some(name) => Err(format!(
                 "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
@@ -221,13 +221,13 @@ impl Slots<'_> {
         }
     }
 
-    /// Returns the state of the slot into which another one is moved, or why it cannot receive a
-    /// value.
+    /// Returns the state of the slot `target`, which receives the value of the slot `key`, or why
+    /// it cannot receive a value.
     async fn target(&self, key: &str, target: &str) -> Result<Result<Target, Move>, String> {
         let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
         if self.is_over(&item) {
             return Ok(Err(Move::Refused(format!(
-                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; fold again after that"
+                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; run `weir counters fold` again after that"
             ))));
         }
         // The transaction's condition cannot detect decimal places, so the value is checked here.
@@ -249,7 +249,7 @@ impl Slots<'_> {
         let Some(room) = room_for(slot.value) else { return Ok(without_room(key, target)) };
         let Ok(expiry) = expiry_together(slot.expiry, into) else {
             return Ok(Move::Refused(format!(
-                "slot `{key}` cannot be moved: only one of it and slot `{target}` expires; give both a time in `{}`, or neither",
+                "slot `{key}` cannot be moved: only one of this slot and slot `{target}` expires; set `{}` in both slots, or in neither",
                 self.ttl.as_deref().unwrap_or_default()
             )));
         };
@@ -324,7 +324,7 @@ impl Slots<'_> {
                 change = format!("SET #ttl = :expiry {change}");
                 update = update.expression_attribute_values(":expiry", number(expiry));
                 if into == Target::Missing {
-                    // A vote may create the target in the meantime, and that item may not expire.
+                    // A vote may create the target in the meantime, as an item without an expiry.
                     condition += " AND attribute_not_exists(#value)";
                 }
             }
@@ -386,9 +386,9 @@ fn refusal(
     let is = |reason: &CancellationReason, code: &str| reason.code() == Some(code);
     for (reason, slot) in [(addition, target), (deletion, key)] {
         if is(reason, "ValidationError") {
-            let why = reason.message().unwrap_or("DynamoDB gives no reason");
+            let why = reason.message().unwrap_or("DynamoDB gave no reason");
             return Some(Move::Refused(format!(
-                "slot `{key}` cannot be moved, because slot `{slot}` is refused: {why}"
+                "slot `{key}` cannot be moved, because DynamoDB refused slot `{slot}`: {why}"
             )));
         }
     }
@@ -491,8 +491,8 @@ mod tests {
         let mut named = report.left_named;
         named.sort();
         for (reason, expected) in named.iter().zip([
-            "slot `C#2` cannot be moved: only one of it and slot `C#0` expires",
-            "slot `D#2` cannot be moved: only one of it and slot `D#0` expires",
+            "slot `C#2` cannot be moved: only one of this slot and slot `C#0` expires",
+            "slot `D#2` cannot be moved: only one of this slot and slot `D#0` expires",
             "slot `F#2` cannot be moved yet: slot `F#0` has expired",
             "slot `G#2`: a move would lose its attribute `note`",
             "slot `H#2`: a move would lose its attribute `until`",

@@ -28,16 +28,16 @@ use mapping::mix;
 /// Maximum number of concurrent votes.
 const VOTERS_AT_ONCE: u32 = 64;
 
-/// The votes to generate.
+/// Arguments of `weir counters generate`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct GenerateArguments {
     /// Number of votes to cast
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     votes: u64,
-    /// Number of counters to cast them in
+    /// Number of counters to vote for
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     counters: u64,
-    /// Number of voters who cast them
+    /// Number of voters who cast the votes
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     voters: u64,
     /// Seed of the random numbers
@@ -55,11 +55,11 @@ pub(super) struct GenerateArguments {
     /// Maximum votes per second [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
-    /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the last
-    /// one
+    /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the
+    /// previous one
     #[arg(long, value_name = "TABLE")]
     ballots: Option<String>,
-    /// The partition key attribute of that table
+    /// Partition key attribute of the --ballots table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot", requires = "ballots")]
     ballot_key: String,
     /// Wait up to this many seconds for correct totals; exit code 3 if they differ
@@ -67,7 +67,7 @@ pub(super) struct GenerateArguments {
     verify: Option<u64>,
 }
 
-/// How a vote's slot is chosen.
+/// The rule by which a vote's slot is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Spread {
     /// A random slot: spreads the load best
@@ -251,14 +251,14 @@ async fn cast_all(
         (Ok(()), _) => Ok(doubts),
         (Err(error), 0) => Err(error),
         (Err(error), votes) => Err(format!(
-            "{error}; before it, {} may or may not be counted: {}",
+            "{error}; before this error, {} may or may not have been counted: {}",
             counted(votes, "vote", "votes"),
             doubts.named.join("; ")
         )),
     }
 }
 
-/// Reads the totals until they are correct or the time is over.
+/// Reads the totals until they are correct or the timeout expires.
 async fn verify(
     place: &Place,
     totals: &TotalFlags,

@@ -94,7 +94,7 @@ pub(super) async fn read(
 fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
     let mut sum = Number::ZERO;
     for value in values {
-        sum = sum.checked_add(*value).map_err(|error| format!("the sum of the slots: {error}"))?;
+        sum = sum.checked_add(*value).map_err(|error| format!("cannot sum the slots: {error}"))?;
     }
     Ok(sum)
 }
@@ -143,8 +143,8 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
-    /// Returns advice, as the end of a message, for an error that a missing table or another key
-    /// explains.
+    /// Returns advice, as the end of a message, for an error whose cause may be a missing table or
+    /// a different key.
     fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
         let Self { table, known, key } = self;
         // A cancelled transaction has its reasons in its message.
@@ -170,13 +170,13 @@ fn slot_flags(place: &Place) -> Flags<'_> {
 fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
     place.rule.value_of_slot(item).map_err(|refusal| {
         format!(
-            "slot `{key}`: {refusal}; if another attribute than `{}` has the votes, name it with --slot-value, for example --slot-value count",
+            "slot `{key}`: {refusal}; if an attribute other than `{}` has the votes, name it with --slot-value, for example --slot-value count",
             place.rule.slot_value
         )
     })
 }
 
-/// Reads all slots in one transaction, so that all values are of the same moment.
+/// Reads all slots in one transaction, so that all values are from the same point in time.
 async fn at_one_moment(
     place: &Place,
     counter: &str,
@@ -206,10 +206,11 @@ async fn at_one_moment(
             let advice = slot_flags(place).advice(&error);
             return Err(format!("cannot read the slots: {reason}{advice}"));
         }
-        // A vote was in conflict. The transaction needs all slots to be unchanged while it reads.
+        // A vote conflicted with the read: the transaction needs all slots to be unchanged while it
+        // reads.
         if !attempts.next().await {
             return Err(format!(
-                "votes arrive too fast for a consistent read; use --how fresh: {reason}"
+                "votes arrive too fast for a consistent read: {reason}; use --how fresh"
             ));
         }
     };
@@ -223,7 +224,7 @@ async fn at_one_moment(
     Ok(values)
 }
 
-/// Reads each slot strongly consistently. The values may be of different moments.
+/// Reads each slot strongly consistently. The values may be from different points in time.
 async fn each(
     place: &Place,
     counter: &str,

@@ -38,7 +38,7 @@ const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/
 /// Timeout of a vote's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Sends votes one by one.
+/// A sender of votes, one vote per request.
 pub(super) enum Voting<'p> {
     /// To a plain HTTP endpoint.
     Plain(Box<Plain>),
@@ -64,7 +64,7 @@ pub(super) enum Cast {
     Perhaps(String),
 }
 
-/// An attempt that may not have counted: the state of the addition, and a description.
+/// A failed attempt: whether the addition may have been applied, and a description.
 type Failed = (Addition, String);
 
 impl<'p> Voting<'p> {
@@ -76,11 +76,12 @@ impl<'p> Voting<'p> {
         }
     }
 
-    /// Adds points to a slot. It retries only attempts that certainly did not count, because
-    /// another retry could count the vote twice.
+    /// Adds points to a slot. It retries only attempts that certainly did not count, because a
+    /// retry of any other attempt could count the vote twice.
     ///
     /// # Errors
-    /// When the vote is refused, or the store cannot be reached; it is not counted then.
+    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not
+    /// counted.
     pub(super) async fn add(
         &mut self,
         counter: &str,
@@ -114,8 +115,8 @@ impl<'p> Voting<'p> {
     }
 }
 
-/// Returns the address of an endpoint that is called with plain HTTP; `None` for one that needs the
-/// SDK.
+/// Returns the address of an endpoint that is called with plain HTTP; `None` for an endpoint that
+/// needs the SDK.
 fn plain_uri(endpoint: &str) -> Option<Uri> {
     let uri: Uri = endpoint.parse().ok()?;
     let is_plain = uri.scheme_str() == Some("http")
@@ -193,14 +194,14 @@ impl Plain {
             }
         };
         tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            let reason = format!("no response within {} s", ANSWER_TIMEOUT.as_secs());
             Err((Addition::Perhaps, reason))
         })
     }
 }
 
 fn broken(error: &dyn Error) -> Failed {
-    (Addition::Perhaps, format!("the connection broke: {}", in_words(error)))
+    (Addition::Perhaps, format!("the connection failed: {}", in_words(error)))
 }
 
 /// Returns the innermost cause, because hyper's outer errors name only its own layers.

@@ -1,10 +1,10 @@
 //! Removes editions that are no longer visible.
 //!
 //! First a transaction sets the edition's state to `pruned`. It checks that the head does not name
-//! the edition, and that the edition was not current again since it was read. A pruned edition
-//! cannot be published. Next its items are removed, and last its record. If the prune dies, the
-//! next prune continues. If another process is still preparing the edition, that process notices
-//! the prune at its end and removes its late items.
+//! the edition, and that the edition has not become current again since it was read. A pruned
+//! edition cannot be published. Next its items are removed, and last its record. If the prune is
+//! interrupted, the next prune continues. If another process is still preparing the edition, that
+//! process notices the prune at its end and removes its late items.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, DeleteRequest, TransactWriteItem, Update,
@@ -48,15 +48,15 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
             pruned.push((number, remove(place, number).await?));
         } else {
             say(&format!(
-                "edition {number} is kept: it became or was current meanwhile, another process pruned it, or there is no head"
+                "edition {number} is kept: in the meantime it became or was current, another process pruned it, or the set has no head"
             ));
         }
     }
     Ok(pruned)
 }
 
-/// Marks an edition as pruned. Returns `false` if it may be visible or no longer exists. If it was
-/// current again since it was read, the time at which it was replaced differs.
+/// Marks an edition as pruned. Returns `false` if it may be visible or no longer exists. If the
+/// edition has been current again since it was read, the time at which it was replaced differs.
 async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let number = edition.number;
     let records = SdkValue::S(records_key(&place.set));
@@ -102,7 +102,7 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
         match why_undone(&error) {
             Undone::Changed => return Ok(false),
             why if attempts.after(why).await => {}
-            _ => return Err(format!("edition {number}: {}", error_text(&error))),
+            _ => return Err(format!("cannot prune edition {number}: {}", error_text(&error))),
         }
     }
 }
@@ -114,7 +114,10 @@ pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
     let request = request
         .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
         .key(EDITION_ITEM, SdkValue::S(version_text(number)));
-    request.send().await.map_err(|error| format!("edition {number}: {}", error_text(&error)))?;
+    request
+        .send()
+        .await
+        .map_err(|error| format!("cannot prune edition {number}: {}", error_text(&error)))?;
     Ok(removed)
 }
 

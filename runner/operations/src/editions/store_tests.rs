@@ -129,7 +129,7 @@ async fn an_unready_edition_does_not_appear_whole() {
         assert_eq!(checked, Ok(Exit::Differences), "{number}");
         let state = record.state.as_str();
         let not_whole = format!(
-            "edition {number} is {state}, so not complete: name one that is ready (`weir editions ls`)"
+            "edition {number} is {state}, so it is not complete: name an edition that is ready (`weir editions ls`)"
         );
         let mut seen = 0;
         let dumped = reading::each(&place, number, |_, _| {

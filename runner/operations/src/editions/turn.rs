@@ -32,8 +32,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String
     turn(place, head, head.published(&edition)).await
 }
 
-/// Makes the previous edition current, or the edition `to`. With `from`, it does so only if `from`
-/// is current.
+/// Makes the previous edition current, or the edition `to`. With `from`, nothing changes unless
+/// `from` is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
@@ -53,8 +53,8 @@ pub(super) async fn roll_back(
     turn(place, head, head.turned_to(&edition)).await
 }
 
-/// Returns the answer if `from` is not the current edition. It is a success if `from` was already
-/// left for the requested edition; else another process has changed the head.
+/// Returns the result if `from` is not the current edition. It is a success if an earlier rollback
+/// already made the requested edition current; otherwise another process has changed the head.
 fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Turned {
     let is_done = match to {
         Some(to) => to == head.current,
@@ -104,7 +104,7 @@ async fn turn(
 fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
     let said = match from.current {
         0 => format!("edition {} is current", to.current),
-        left => format!("edition {} is current, edition {left} no longer is", to.current),
+        left => format!("edition {} is current, edition {left} is no longer current", to.current),
     };
     (to, said)
 }
@@ -254,12 +254,12 @@ mod tests {
             // edition 3.
             (Some(2), None, "refused: edition 3 is current, not edition 2, so nothing was changed"),
             (Some(2), Some(1), "refused: edition 3 is current, not edition 2"),
-            (Some(3), None, "edition 2 is current, edition 3 no longer is"),
+            (Some(3), None, "edition 2 is current, edition 3 is no longer current"),
             (Some(3), None, "edition 2 is current already"),
             (Some(3), Some(2), "edition 2 is current already"),
             (Some(3), Some(1), "refused: edition 2 is current, not edition 3"),
             (None, None, "edition 2 is current since edition 3 was rolled back"),
-            (Some(2), Some(1), "edition 1 is current, edition 2 no longer is"),
+            (Some(2), Some(1), "edition 1 is current, edition 2 is no longer current"),
         ] {
             let said = back(from, to).await;
             assert!(said.starts_with(expected), "{from:?} {to:?}: {said}");

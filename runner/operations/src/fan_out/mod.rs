@@ -88,8 +88,8 @@ enum FanOutVerb {
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
-    /// Remove the jobs of deleted origins, with the values in them; TTL does so after a week. Later
-    /// copies of these origins are not updated
+    /// Remove the jobs of deleted origins, with the values in them; TTL does so after a week.
+    /// Copies that are added later for these origins are not corrected
     Prune {
         /// Only jobs of this rule [default: all]
         #[arg(long, value_name = "NAME")]
@@ -135,7 +135,7 @@ impl FanOutArguments {
 /// Runs the verb. The template gives the values that no flag sets.
 ///
 /// # Errors
-/// What could not be read or done, and what to do about it.
+/// The message says what could not be read or done, and what to do about it.
 pub async fn run(
     arguments: FanOutArguments,
     output: Output,

@@ -26,8 +26,8 @@ use crate::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::interruption;
 
-/// Number of concurrent lanes. It is enough to share the store's syncs, and few enough for a
-/// laptop.
+/// Number of concurrent lanes: enough that their writes share the store's syncs, and few enough for
+/// a laptop.
 const LANES: usize = 16;
 /// Maximum number of rows that wait in a lane.
 const WAITING_MAX: usize = 64;
@@ -38,7 +38,7 @@ const ATTEMPTS_MAX: u32 = 10;
 const ADDITIONS_MAX: u32 = 12;
 /// Maximum number of slots for which a lane remembers which rows earlier runs have counted.
 const SLOTS_KNOWN_MAX: usize = 10_000;
-/// The first pause.
+/// The pause before the first retry.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A lane's report about one or more of its rows.
@@ -253,7 +253,7 @@ async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc:
         let _ = done.send(Done::Loaded(count)).await;
         return;
     }
-    // The store has rejected the batch, so its rows are sent one by one to find the invalid one.
+    // The store has rejected the batch, so its rows are sent one by one to find the invalid row.
     for row in group {
         let put = client.put_item().table_name(table).set_item(Some(to_sdk_item(&row.item)));
         let outcome = match put.send().await {
@@ -317,7 +317,7 @@ enum Added {
     /// The slot had counted the row before. The value is the place of the last row that it has
     /// counted.
     Before(u64),
-    /// The store rejects it permanently.
+    /// The store rejects the addition permanently.
     Refused(String),
     /// The store was unavailable at every attempt; the reason.
     NotTaken(String),

@@ -296,7 +296,7 @@ impl CountingRun {
     /// Records that the load of the file has begun.
     ///
     /// # Errors
-    /// When this run would count lines of an earlier one again, or the record cannot be written.
+    /// When this run would count lines of an earlier run again, or the record cannot be written.
     fn begin(
         arguments: &LoadArguments,
         input: &Input,

@@ -113,7 +113,7 @@ impl Record {
     /// Refuses a load that would count lines of an earlier load again.
     ///
     /// # Errors
-    /// The reason, and what to do instead.
+    /// The message says why, and what to do instead.
     pub(super) fn check_after(&self, earlier: &Self) -> Result<(), String> {
         let file = &self.file;
         if earlier.content != self.content {
@@ -127,7 +127,7 @@ impl Record {
         match earlier.how.difference(&self.how) {
             None => Ok(()),
             Some((flag, before, now)) => Err(format!(
-                "`{file}` was counted with {flag} `{before}`; with `{now}` lines would be counted twice, in other slots; use the earlier {flag}, or add --load-name NAME to count every line again"
+                "`{file}` was counted with {flag} `{before}`; with `{now}`, lines would be counted twice, in different slots; use {flag} `{before}`, or add --load-name NAME to count every line again"
             )),
         }
     }

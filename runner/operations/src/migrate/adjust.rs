@@ -48,12 +48,12 @@ pub(crate) async fn resume(context: &Context, name: &str) -> Result<Exit> {
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
     if !state.paused {
         workers::wake(context, name).await?;
-        say(&format!("`{name}` is not paused; workers were notified of its open segments again"));
+        say(&format!("`{name}` is not paused; workers were notified again of its open segments"));
         return Ok(Exit::Done);
     }
     context.make(name, Guard::default(), &Move::Resume(plan.kind)).await?;
     workers::wake(context, name).await?;
-    say(&format!("`{name}` resumes"));
+    say(&format!("`{name}` is resumed"));
     Ok(Exit::Done)
 }
 
@@ -74,8 +74,8 @@ pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result
 
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
-    // Without a plan, the migration can still be aborted: it may have died before its plan was
-    // written.
+    // Without a plan, the migration can still be aborted: its start may have been interrupted
+    // before the plan was written.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
     let is_already = match answer(name, kind, Verb::Abort, state.phase) {
@@ -112,7 +112,9 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         return Ok(Exit::Done);
     }
     if touches {
-        say(&format!("workers remove the last marks; run `weir migrate work {name}` if none run"));
+        say(&format!(
+            "workers remove the remaining marks; if no worker is running, run `weir migrate work {name}`"
+        ));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));
     Ok(Exit::Done)

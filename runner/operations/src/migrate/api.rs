@@ -36,7 +36,7 @@ pub async fn phase(context: &Context, name: &str) -> Result<(String, u64)> {
 pub async fn differences(context: &Context, name: &str, limit: Duration) -> Result<u64> {
     let found = verify::compare(context, name, limit).await?;
     let found = found
-        .ok_or_else(|| format!("the comparison is not complete after {} s", limit.as_secs()))?;
+        .ok_or_else(|| format!("the comparison did not complete within {} s", limit.as_secs()))?;
     Ok(differences::differences(&found))
 }
 

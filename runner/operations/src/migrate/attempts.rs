@@ -22,7 +22,7 @@ pub(crate) enum Written {
 /// Waits before the next attempt, after an attempt without effect. `what` describes the entry.
 ///
 /// # Errors
-/// When the attempts are used up.
+/// When the number of attempts reaches its limit.
 pub(crate) async fn pause(attempts: &mut Attempts, written: Written, what: &str) -> Result<()> {
     let (why, words) = match written {
         Written::Done => return Ok(()),

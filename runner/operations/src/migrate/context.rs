@@ -46,8 +46,8 @@ impl Context {
         self.control.ensure().await
     }
 
-    /// Returns the time of stream records in seconds since 1970: the local store's clock, or
-    /// DynamoDB's.
+    /// Returns the current time in seconds since 1970 by the clock that stamps stream records: the
+    /// local store's, or DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
         endpoint::store_seconds(&self.endpoint, &self.control.client).await
     }
@@ -86,7 +86,8 @@ impl Context {
             self.state(name).await?;
             return Err(Failure::Fatal(format!("migration `{name}` has no plan")));
         };
-        let plan = serde_json::from_str(&json).map_err(|error| format!("its plan: {error}"))?;
+        let plan = serde_json::from_str(&json)
+            .map_err(|error| format!("cannot parse the plan of `{name}`: {error}"))?;
         Ok((plan, Plan::fingerprint(&json)))
     }
 }

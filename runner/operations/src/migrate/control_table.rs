@@ -59,7 +59,8 @@ impl Control {
         let request = self.client.get_item().table_name(&self.table).consistent_read(true);
         let request = request.key(PARTITION_KEY, s(partition)).key(SORT_KEY, s(name));
         let answer = request.send().await;
-        let answer = answer.map_err(|error| Failure::of_request("GetItem", &error))?;
+        let answer =
+            answer.map_err(|error| Failure::of_request("cannot read the control table", &error))?;
         answer.item.map(decoded).transpose()
     }
 
@@ -96,7 +97,9 @@ impl Control {
             .send();
         let mut entries = Vec::new();
         while let Some(item) = pages.next().await {
-            entries.push(decoded(item.map_err(|error| Failure::of_request("Query", &error))?)?);
+            entries.push(decoded(
+                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?,
+            )?);
         }
         Ok(entries)
     }
@@ -120,7 +123,7 @@ impl Control {
                 Ok(item) => states.push(decoded(item)?),
                 Err(error) if is_not_found(&error) => break,
                 Err(error) => {
-                    return Err(Failure::of_request("the control table cannot be read", &error));
+                    return Err(Failure::of_request("cannot read the control table", &error));
                 }
             }
         }
@@ -135,7 +138,7 @@ impl Control {
     }
 
     /// Writes an entry with the next revision, if its revision is unchanged. Returns whether it was
-    /// written. Retries if a transaction is in conflict or DynamoDB throttles.
+    /// written. Retries if a transaction conflicts or DynamoDB throttles.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -153,10 +156,10 @@ impl Control {
             let in_vain = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
                 Some("ConditionalCheckFailedException") => return Ok(false),
                 Some("TransactionConflictException") => Written::Changed,
-                Some(code) if is_throttle(code) => {
-                    Written::Throttled(Failure::of_request("PutItem", &error).to_string())
-                }
-                _ => return Err(Failure::of_request("PutItem", &error)),
+                Some(code) if is_throttle(code) => Written::Throttled(
+                    Failure::of_request("cannot write the control table", &error).to_string(),
+                ),
+                _ => return Err(Failure::of_request("cannot write the control table", &error)),
             };
             pause(&mut attempts, in_vain, &what).await?;
         }
@@ -302,7 +305,8 @@ impl Control {
     async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<Written> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(Written::Done) };
-        let failed = || Failure::of_request("TransactWriteItems", &error);
+        let failed =
+            || Failure::of_request("cannot commit a transaction on the control table", &error);
         let Some(service) = error.as_service_error() else { return Err(failed()) };
         if service.is_transaction_in_progress_exception()
             || service.code() == Some("TransactionConflictException")
@@ -320,7 +324,7 @@ impl Control {
         let mut codes = reasons.filter_map(|reason| Some((reason.code()?, reason)));
         let words = |reason: &CancellationReason| {
             let words = reason.message().or(reason.code()).unwrap_or("no reason given");
-            format!("`{table}` cannot be written: {words}")
+            format!("cannot write table `{table}`: {words}")
         };
         let is_told = |code: &str| others.contains(&code) || is_throttle(code);
         if let Some((_, reason)) = codes.clone().find(|(code, _)| !is_told(code)) {
@@ -461,7 +465,7 @@ impl Control {
 /// Checks that a state is the expected one.
 ///
 /// # Errors
-/// Why the state is not the expected one.
+/// When the state is not the expected one; the message says how it differs.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }

@@ -65,10 +65,10 @@ impl Failure {
                 format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
             }
             Broken::TakenOver => {
-                format!("another command took over this step of `{name}` and will finish it")
+                format!("another command has claimed this step of `{name}` and will finish it")
             }
             Broken::LaterRun => {
-                format!("a later comparison of `{name}` has started; its result counts")
+                format!("a later comparison of `{name}` has started; only its result counts")
             }
         })
     }
@@ -97,7 +97,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// This is for callers that only show the text.
+/// For callers that only show the text.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()

@@ -33,7 +33,9 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
         true => String::new(),
         false => format!(" --history {history}"),
     };
-    format!("{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins one")
+    format!(
+        "{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins its history"
+    )
 }
 
 /// Returns the message for a missing table of histories. It lists the tables that have versions;
@@ -60,7 +62,7 @@ fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String
     };
     match names.contains(table) {
         true => format!(
-            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another one with --history; {others}"
+            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another table with --history; {others}"
         ),
         false => {
             format!("no versioned table `{table}`: neither it nor `{history}` exists; {others}")
@@ -122,11 +124,11 @@ mod tests {
         let cases = [
             (
                 ("films", "films-history", key),
-                none("films-history", "; if the item exists, `weir versions backfill --table films` begins one"),
+                none("films-history", "; if the item exists, `weir versions backfill --table films` begins its history"),
             ),
             (
                 ("films", "other", key),
-                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins one"),
+                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins its history"),
             ),
             // A history may outlive its table. Without the table, no item can begin one.
             (("gone", "other", key), none("other", "")),
@@ -140,7 +142,7 @@ mod tests {
             ),
             (
                 ("series", "series-history", key),
-                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; tables with versions are films".to_owned(),
+                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another table with --history; tables with versions are films".to_owned(),
             ),
             (("nope", "nope-history", key), nope.to_owned()),
             (

@@ -110,7 +110,8 @@ impl Report {
 /// Scans the table, and begins the missing histories.
 ///
 /// # Errors
-/// What could not be read or written. Begun histories stay; run it again.
+/// The message says what could not be read or written. Begun histories stay; run the backfill
+/// again.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
     // Without this check, a whole page of items would be read before the first write fails.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
@@ -174,8 +175,8 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
     history_key(&key)
 }
 
-/// Begins the history of an item, if it has none. The item had this state at `now`; since when is
-/// unknown.
+/// Begins the history of an item, if it has none. The item had this state at `now`; the time at
+/// which it got this state is unknown.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
     // The read saves cost, because a cancelled transaction costs as much as a successful one.
     if has_head(place, &text).await? {

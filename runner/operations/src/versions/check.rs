@@ -1,12 +1,12 @@
 //! `weir versions check`: compares every history with its item.
 //!
 //! A history is correct if its versions have no gap, begin where its head says, and end with the
-//! version that the head names. This last version must equal the item, or be a deletion. A change
-//! that was put aside leaves no gap in the numbers; it shows because the next version was made from
-//! another item than the previous version has. Expired versions do not count, because TTL deletes
-//! in no defined order. Marks of migrations do not count either. Unreadable histories are reported.
-//! Differences are checked again one by one after a grace period, because the function may be
-//! behind. Nothing is written.
+//! version that the head names. This last version must equal the item, or be a deletion. A
+//! quarantined change leaves no gap in the numbers. It is detected because the next version was
+//! made from an item that differs from that of the previous version. Expired versions do not count,
+//! because TTL deletes in no defined order. Marks of migrations do not count either. Unreadable
+//! histories are reported. Differences are checked again one by one after a grace period, because
+//! the function may be behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -174,7 +174,7 @@ pub(super) fn verdict(
             Some("does not fit into a version")
         }
         (None, Some(_)) => Some("has no history"),
-        (Some(_), Some(_)) => Some("is not its current version"),
+        (Some(_), Some(_)) => Some("differs from its current version in the history"),
         (Some(history), None) if history.image.is_some() => {
             Some("is gone, but its history has no deletion")
         }

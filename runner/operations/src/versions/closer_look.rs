@@ -1,4 +1,4 @@
-//! Checks histories that seemed wrong again, one by one.
+//! Re-checks, one by one, the histories that seemed wrong.
 //!
 //! In a large table, the scans of histories and of items are minutes apart, so an item that changes
 //! often seems to differ. Here the history and the item are read right after each other, and agree

@@ -58,7 +58,7 @@ enum VersionsVerb {
         #[arg(long, value_name = "JSON")]
         key: Option<String>,
     },
-    /// Write an earlier item in DynamoDB JSON
+    /// Write an earlier version of an item, in DynamoDB JSON
     Get {
         /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
@@ -76,7 +76,7 @@ enum VersionsVerb {
         /// The number of the later version [default: the current one]
         to: Option<u64>,
     },
-    /// Restore an earlier item; this is a change, and so the next version
+    /// Restore an earlier version of an item; the restored item becomes the next version
     Restore {
         /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
@@ -130,7 +130,7 @@ pub struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
@@ -173,7 +173,9 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let version = choose(&versions, &which)?;
             if let Some(doubt) = doubt(&versions, version, &which) {
                 let number = version.number;
-                say(&format!("refused: {doubt}; to use it all the same, add --number {number}"));
+                say(&format!(
+                    "refused: {doubt}; to use this version anyway, add --number {number}"
+                ));
                 return Ok(Exit::Refused);
             }
             return restore::run(&place, &key, &versions, version, &without, dry_run).await;
@@ -234,8 +236,8 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     })
 }
 
-/// Returns the message that the first version is later than the requested time. It is the item's
-/// first version, or the first one that was not pruned.
+/// Returns the message that the first version is later than the requested time. The first version
+/// is that of the item, or the first version that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
@@ -247,12 +249,12 @@ fn begins_later(versions: &[Version], time: &str) -> String {
     }
 }
 
-/// Returns why a version that was chosen by time may be wrong: it is unknown since when the item
-/// had this state. Returns `None` for a version that was chosen by number.
+/// Returns why a version that was chosen by time may be wrong: the time at which the item got this
+/// state is unknown. Returns `None` for a version that was chosen by number.
 fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
     let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
     Some(format!(
-        "version {} has no time, so since when the item was so is unknown; it may have been different at {text}",
+        "version {} has no time, so it is unknown when the item got this state; the item may have been different at {text}",
         version.number
     ))
 }
@@ -279,7 +281,8 @@ fn row(version: &Version) -> Vec<Value> {
 fn missing(versions: &[Version]) -> Vec<String> {
     let base = versions.first().filter(|version| version.lacks_base());
     let base = base.map(|_| {
-        "the item before version 1 is in no version, because it did not fit into one".to_owned()
+        "no version has the item from before version 1, because it did not fit into a version"
+            .to_owned()
     });
     let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
         version.number == before.number + 1
@@ -288,7 +291,7 @@ fn missing(versions: &[Version]) -> Vec<String> {
     });
     let between = pairs.map(|(before, version)| {
         format!(
-            "between versions {} and {} a change is missing: if it was put aside, the failures bucket has it",
+            "between versions {} and {} a change is missing: if it was quarantined, it is in the failures bucket",
             before.number, version.number
         )
     });
@@ -352,7 +355,7 @@ mod tests {
         let said =
             missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("the item before version 1"), "{said:?}");
+        assert!(said[0].starts_with("no version has the item from before version 1"), "{said:?}");
         assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
     }
 
@@ -384,7 +387,7 @@ mod tests {
         let base = [Version::base(Item::new()), Version { number: 2, ..versions[2].clone() }];
         assert_eq!(
             doubt(&base, super::choose(&base, &which).unwrap(), &which),
-            Some("version 1 has no time, so since when the item was so is unknown; it may have been different at 1700000004".to_owned())
+            Some("version 1 has no time, so it is unknown when the item got this state; the item may have been different at 1700000004".to_owned())
         );
         assert_eq!(doubt(&base, &base[0], &Which { number: Some(1), as_of: None }), None);
         let broken = [versions[0].clone(), versions[2].clone()];

@@ -39,8 +39,8 @@ use node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 const ROUND: Duration = Duration::from_millis(100);
 /// The time-out of the request for a peer's identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
-/// The time-out for a peer to become a node, or for the leader to assign an identity. It allows some slow
-/// syncs.
+/// The time-out for a peer to become a node, or for the leader to assign an identity. The time allows some
+/// slow syncs.
 const JOINING: Duration = Duration::from_secs(10);
 /// The interval between two log lines about the wait.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -155,8 +155,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
 /// Returns the reason why a node with set-aside directories does not create a cluster.
 fn set_aside_before(aside: &[String]) -> String {
     format!(
-        "this node had data, which was damaged and set aside ({}): it waits for a rebuild from its peers, \
-         and creates no new cluster; to start with an empty store, move these directories away",
+        "the data of this node was damaged and set aside ({}): the node waits for a rebuild from its peers and creates no new cluster; to start with an empty store, move the set-aside directories elsewhere",
         aside.join(", ")
     )
 }
@@ -180,7 +179,7 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
     if files.log.is_fresh() && !files.has_empty_states()? {
         // Without its log the node does not know how it voted, so it must not vote again under this identity.
         drop(files);
-        cluster::set_aside(data, slot, "its log is missing")?;
+        cluster::set_aside(data, slot, "the node's log is missing")?;
         return Ok(None);
     }
     Ok(Some(files))
@@ -224,8 +223,8 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Creates the group of each arc that has none, if this node created the cluster. It may have died before
-    /// all groups were created.
+    /// Creates the group of each arc that has none, if this node created the cluster. The node may have died
+    /// before all groups were created.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -273,9 +272,7 @@ impl Begin<'_> {
                     && self.has_died_early(&answers, &opened.identity).await
                     && let Some(opened) = files.take()
                 {
-                    tracing::info!(
-                        "the creation of the cluster was interrupted, and is completed now"
-                    );
+                    tracing::info!("completing the interrupted creation of the cluster");
                     return self.start_member(opened).await;
                 }
                 match self.rejoin().await {
@@ -283,7 +280,7 @@ impl Begin<'_> {
                         if files.take().is_some() {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
-                        tracing::info!("this node is rebuilt from its peers");
+                        tracing::info!("rebuilding this node from its peers");
                         return self.start_node(self.adopt_identity(&invitation, None)?).await;
                     }
                     Err(reason) => progress.say(&format!("no leader admits this node: {reason}")),
@@ -351,7 +348,7 @@ impl Begin<'_> {
         join_all(self.peers.slots().map(ask)).await.into_iter().collect()
     }
 
-    /// Creates a cluster whose first node is this one.
+    /// Creates a cluster whose first node is the node of this process.
     fn create_cluster(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
@@ -374,8 +371,7 @@ impl Begin<'_> {
                 Some(known) if *known == identity => continue,
                 Some(known) => {
                     return Err(format!(
-                        "node {slot} was invited to cluster {}, which was never created: stop it and \
-                         remove its `node-{slot}` directory, which has no data",
+                        "node {slot} was invited to cluster {}, which was never created: stop node {slot} and remove its `node-{slot}` directory, which has no data",
                         known.cluster
                     ));
                 }
@@ -409,7 +405,7 @@ impl Begin<'_> {
         Err(reasons.join("; "))
     }
 
-    /// Stores the identity of the invitation durably as that of this process.
+    /// Stores the identity of the invitation durably as the identity of this process.
     fn adopt_identity(
         &self,
         invitation: &Invitation,
@@ -452,8 +448,7 @@ impl Begin<'_> {
             let answers = self.ask_all().await;
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
-                    "this directory is of incarnation {} of node {}, which incarnation {} has \
-                     replaced: move `node-{}` away, so that the node is rebuilt",
+                    "this directory belongs to incarnation {} of node {}, which incarnation {} has replaced: move `node-{}` away so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),
@@ -480,7 +475,7 @@ impl Begin<'_> {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
                 // An arc that has not admitted this node yet still has its previous identity, so only later
-                // ones count.
+                // identities count.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)

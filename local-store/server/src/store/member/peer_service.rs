@@ -96,7 +96,8 @@ impl PeerService {
         self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
     }
 
-    /// Waits until no other membership change is in progress, and locks further ones.
+    /// Waits until no other membership change is in progress, and blocks further membership
+    /// changes.
     pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.changing.lock().await
     }
@@ -105,35 +106,45 @@ impl PeerService {
         let own = self.local.identity.borrow().clone();
         match own {
             Some(own) if own == invitation.identity => return Answer::Joined,
-            Some(own) => return Answer::Refused(format!("it is in cluster {}", own.cluster)),
+            Some(own) => {
+                return Answer::Refused(format!(
+                    "node {} is already in cluster {}",
+                    self.local.slot, own.cluster
+                ));
+            }
             None => {}
         }
         let (answer, answered) = oneshot::channel();
         if self.invitations.try_send((invitation, answer)).is_err() {
-            return Answer::Refused("it is already invited".to_owned());
+            return Answer::Refused(format!("node {} already has an invitation", self.local.slot));
         }
-        answered.await.unwrap_or_else(|_| Answer::Refused("it could not join".to_owned()))
+        let failed = |_| Answer::Refused(format!("node {} could not join", self.local.slot));
+        answered.await.unwrap_or_else(failed)
     }
 
     async fn rejoin(&self, slot: u64) -> Answer {
         // Only the leader of the first arc assigns identities; the other arcs adopt them.
         let Some(node) = self.replica(ArcId::FIRST) else {
-            return Answer::Refused("it is not running yet".to_owned());
+            return Answer::Refused(format!("node {} is not running yet", self.local.slot));
         };
         if node.leader() != Some(node.id()) {
             return Answer::Refused(format!("node {} is not the leader", self.local.slot));
         }
-        // The process at the slot's address must confirm, because the sender may be another one.
+        // Ask the process at the slot's address whether it has data: the request may come from a
+        // different process.
         match self.ask_who(slot).await {
             Some(who) if !who.has_data => {}
             Some(_) => {
                 return Answer::Refused(format!(
-                    "another process is already node {slot}, at the address that node {} has for it",
+                    "another process with data is already running as node {slot} at the address that node {} has for node {slot}",
                     self.local.slot
                 ));
             }
             None => {
-                return Answer::Refused(format!("node {} cannot reach it", self.local.slot));
+                return Answer::Refused(format!(
+                    "node {} cannot reach node {slot}",
+                    self.local.slot
+                ));
             }
         }
         let admitted = async {
@@ -150,9 +161,10 @@ impl PeerService {
     fn invitation(&self, node: NodeId) -> Answer {
         let own = self.local.identity.borrow().clone();
         let Some(own) = own else {
-            return Answer::Refused("it has no identity".to_owned());
+            return Answer::Refused(format!("node {} has no identity", self.local.slot));
         };
-        // A node that lacks the key must not hand out a new one, because the cluster uses another.
+        // A node that lacks the token key must not create a new key for the invitation, because the
+        // cluster uses a different key.
         let token_key = match TokenKey::of_member(&self.data) {
             Ok(token_key) => token_key,
             Err(reason) => return Answer::Refused(reason),
@@ -188,7 +200,7 @@ impl PeerService {
             Question::Join(invitation) => self.join(invitation).await,
             Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
             Question::Rejoin { .. } => {
-                Answer::Refused("a node asked for the identity of another".to_owned())
+                Answer::Refused("a node requested the identity of another node".to_owned())
             }
             Question::Status => Answer::Status(
                 self.replicas().map(|node| node.status()).collect(),

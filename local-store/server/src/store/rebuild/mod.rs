@@ -52,7 +52,10 @@ pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
         match set_aside {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
             Err(reason) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
-                tracing::warn!(reason, "node {slot} is damaged, but cannot be set aside yet");
+                tracing::warn!(
+                    reason,
+                    "node {slot} is damaged, but its directory cannot be set aside yet"
+                );
                 logged_at = Some(Instant::now());
             }
             Err(_) => {}
@@ -75,7 +78,7 @@ impl Rebuild {
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
-        let first = damaged.first().ok_or("it has no replicas")?;
+        let first = damaged.first().ok_or("the node has no replicas")?;
         let reason = first.damage().reason().unwrap_or_default().to_owned();
         directory::check_room_beside(&self.data, slot)?;
         let arcs = store.arc_count();
@@ -83,7 +86,8 @@ impl Rebuild {
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
         check_redundancy(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
-        let leader = of_first_arc.find(|replica| replica.leads()).ok_or("there is no leader")?;
+        let leader =
+            of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
         // From now on no request uses the damaged node.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
@@ -108,8 +112,7 @@ impl Rebuild {
         while !directory::is_free(&path) {
             if begun.elapsed() > RELEASE {
                 (self.host.on_fatal)(&format!(
-                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} \
-                     after it was stopped: the next start sets it aside"
+                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} after the node stopped: the next start sets the directory aside"
                 ));
                 return;
             }
@@ -124,7 +127,7 @@ impl Rebuild {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
                 Ok(replicas) => return self.seat(&store, &replicas),
-                Err(reason) => tracing::error!(reason, "node {slot} cannot be created again yet"),
+                Err(reason) => tracing::error!(reason, "node {slot} cannot be recreated yet"),
             }
             drop(store);
             tokio::time::sleep(RETRY).await;

@@ -1,5 +1,5 @@
-//! The handling of a node whose state is damaged while it runs. When the other nodes can continue without it,
-//! it starts again with an empty disk. `server::store` does the same.
+//! The handling of a node whose state is damaged while it runs. When the other nodes can continue without
+//! this node, it restarts with an empty disk. `server::store` does the same.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The nodes of a world: which of them run, and how they crash and restart.
+//! The nodes of a world: the running processes, and their crashes and restarts.
 
 pub mod damage;
 pub mod membership;
@@ -26,7 +26,8 @@ use super::ticks;
 const RESTART_AFTER: Duration = Duration::from_millis(300);
 /// The pause before another attempt to start a node.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// The maximum number of attempts to start one node. They take longer than any fault lasts.
+/// The maximum number of attempts to start one node. All attempts together take longer than any
+/// fault lasts.
 const STARTS_MAX: usize = 100;
 /// The number of request handles that are kept before the finished ones are dropped.
 const TASKS_KEPT: usize = 256;
@@ -40,7 +41,7 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// The number of the process. It distinguishes tasks of an earlier process of the node.
+    /// The number of the process. The number distinguishes tasks of an earlier process of the node.
     epoch: u64,
     /// The number of faults that keep the node down.
     held: u32,
@@ -106,7 +107,8 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the current id of each node. It consists of the node's number and its incarnation.
+    /// Returns the current id of each node. An id consists of the node's number and its
+    /// incarnation.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         self.nodes().map(|node| self.id(node)).collect()
@@ -150,7 +152,7 @@ impl Cluster {
             process.incarnation += 1;
             process.rotten = false;
         }
-        self.environment.note(&format!("node {node} begins again with nothing: {why}"));
+        self.environment.note(&format!("node {node} restarts with an empty disk: {why}"));
     }
 
     /// Damages some of a node's data. The node must not be running.
@@ -234,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// Undoes one [`Cluster::hold`]. Starts the node if this was the last one.
+    /// Undoes one call of [`Cluster::hold`]. Starts the node if this was the last remaining call.
     pub async fn release(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
             process.held = process.held.saturating_sub(1);

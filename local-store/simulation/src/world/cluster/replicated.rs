@@ -36,14 +36,15 @@ use crate::world::network::Network;
 use crate::world::replica::{Replica, Snapshot};
 use crate::world::translation;
 
-/// The number of entries after which a state is persisted and the log is truncated. It is small, so that
-/// every run sends snapshots and truncates logs.
+/// The number of entries after which a state is persisted and the log is truncated. The number is small, so
+/// that every run sends snapshots and truncates logs.
 const SNAPSHOT_ENTRIES: u64 = 150;
-/// The number of older entries that are kept. It is small, so that a node that was down needs a snapshot.
+/// The number of older entries that are kept. The number is small, so that a node that was down needs a
+/// snapshot.
 const ENTRIES_KEPT: u64 = 40;
 
-/// The time-out of a snapshot part. It is short, because a state is small and a lost message is not sent
-/// again as in TCP.
+/// The time-out of a snapshot part. The time-out is short, because a state is small and a lost message is not
+/// sent again as in TCP.
 const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
 /// Whether a process is alive. Every object that could outlive its process checks this.
@@ -182,7 +183,7 @@ impl StorageHome for GuardedHome {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        // For a dead process this fails, and the snapshot is not adopted.
+        // If the process is dead, this call fails, and the snapshot is not adopted.
         staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home(self.arc).adopt(staged)

@@ -31,10 +31,10 @@ const SIZES: [(u64, usize); 4] = [
     (32 * 1024 * 1024, 256),
 ];
 
-/// A key of a queue, and its value or `None` if it was deleted.
+/// A key of a queue, and its value, or `None` if the key was deleted.
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// A prepared change of the queue files. It takes effect when the tree stores its rows.
+/// A prepared change of the queue files. The change takes effect when the tree stores its rows.
 pub(in super::super) struct QueueFlush {
     /// All files after the change.
     pub(in super::super) queues: Queues,
@@ -141,8 +141,8 @@ fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows>
     Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
 }
 
-/// Returns which rows of a block have one of these keys. It skips the rows between two keys, and
-/// the keys between two rows.
+/// Returns which rows of a block have one of these keys. The search skips the rows between two
+/// keys, and the keys between two rows.
 fn indices_of<'a>(
     mut keys: &'a [QueueRow<'_>],
     block: &'a BlockRows,
@@ -163,7 +163,7 @@ fn indices_of<'a>(
 }
 
 /// Returns the files to merge with the new one, if any: some of the smallest size class that has
-/// enough files. `files` are numbers and bytes.
+/// enough files. `files` has the number and the bytes of each file.
 pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     for (place, (_, many)) in SIZES.iter().enumerate() {
@@ -192,7 +192,7 @@ fn write(
         return Ok(None);
     }
     let mut file = FileWriter::new(folder, number)?;
-    // Each iteration writes a row, or is the last one.
+    // Each iteration writes a row, or is the last iteration.
     loop {
         let is_left_first = match (left.row(), put.peek()) {
             (Some((key, _)), Some((other, _))) => key < *other,

@@ -90,7 +90,7 @@ impl DryRun {
 fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
     if item.size() > ITEM_BYTES_MAX {
         return Some(format!(
-            "the item has {} bytes with its mark, more than the limit of {ITEM_BYTES_MAX}",
+            "the item with its restore mark has {} bytes, more than the limit of {ITEM_BYTES_MAX}",
             item.size()
         ));
     }
@@ -99,7 +99,9 @@ fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
         let value = item.get(name)?;
         let (is, must) = (value.attribute_type().descriptor(), definition.attribute_type());
         if is != must.as_str() {
-            return Some(format!("`{name}` is of type {is}, but a key of the table needs {must}"));
+            return Some(format!(
+                "`{name}` is of type {is}, but a key of the table requires type {must}"
+            ));
         }
         let is_empty = match value {
             AttributeValue::S(text) => text.is_empty(),

@@ -1,7 +1,7 @@
 //! Checks that archived items stay distinct in the table into which they are restored.
 //!
 //! A table with another key would merge items, or reject them. The check runs before anything is
-//! written. A single row that lacks a key attribute is reported with that row.
+//! written. A row that lacks a key attribute is reported when it is restored.
 
 use aws_sdk_dynamodb::Client;
 use jiff::Timestamp;
@@ -22,7 +22,7 @@ type Key = [(String, KeyAttributeType)];
 /// items in the selected parts.
 ///
 /// # Errors
-/// Both keys, and what to do instead.
+/// The message names both keys, and says what to do instead.
 pub(super) async fn check(
     target: &Target,
     source: &Source,
@@ -72,7 +72,8 @@ pub(super) async fn check(
 enum Before {
     /// All selected items with the key.
     All,
-    /// Those that match a condition. Other items may be merged.
+    /// All items with the key match this condition, which excludes the later items. Later items may
+    /// be merged.
     UpTo(String),
     /// No selected item with the key.
     None,
@@ -127,7 +128,7 @@ fn is_before(row: &Row, millis: i64) -> bool {
 }
 
 /// Returns whether any selected item has such a key; `None` if no item is selected. It stops at the
-/// first item with the key, and reads all parts only if there is none.
+/// first item with the key. Only if no item has it, all parts are read.
 async fn has_item_with(
     key: &Key,
     source: &Source,

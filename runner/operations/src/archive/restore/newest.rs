@@ -22,7 +22,8 @@ const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 pub(super) enum Attempt {
     /// The put succeeded.
     Put,
-    /// The table has another item; `None` if it has none, or the store did not return it.
+    /// The condition failed: the table has this item; `None` if it has none, or the store did not
+    /// return it.
     Stands(Option<Item>),
     /// DynamoDB rejects the item; the reason.
     Refused(String),
@@ -51,7 +52,7 @@ pub(super) enum Kept {
     Written,
 }
 
-/// Whether a row replaces the item in the table.
+/// The decision whether a row replaces the item in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The row replaces it.
@@ -89,9 +90,10 @@ pub(super) async fn put_newest(
     ))
 }
 
-/// Decides whether a row replaces `live`. It does if there is no item, a tombstone (which readers
-/// treat as no item), or an unchanged item restored from an older row of the same archive. A
-/// tombstone that another writer updated counts as an item.
+/// Decides whether a row replaces `live`. The row replaces it in three cases: there is no item;
+/// there is a tombstone (which readers treat as no item); or there is an unchanged item that was
+/// restored from an older row of the same archive. A tombstone that another writer updated counts
+/// as an item.
 pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> Verdict {
     let Some(live) = live else { return Verdict::Put };
     let is_key = |name: &str| form.is_key(name);

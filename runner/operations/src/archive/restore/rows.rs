@@ -78,8 +78,7 @@ impl Newest {
         Ok(newest)
     }
 
-    /// Returns true if no row of the same key in the part is newer than this one; also for a row
-    /// without a valid key.
+    /// Returns true if this row is the newest of its key in the part, or has no valid key.
     pub(super) fn has(&self, row: &Row, item: &Item, form: &Form) -> bool {
         let key = key_of(form, item);
         key.and_then(|key| self.stamps.get(&key)).is_none_or(|stamp| *stamp == stamp_of(row))

@@ -12,12 +12,12 @@ use crate::migrate::plan::compile::compile;
 use crate::migrate::start::record_time;
 use client::endpoint;
 
-/// Whether items of the targets must be convertible back into source items.
+/// The requirement that items of the targets can be converted back into source items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WayBack {
-    /// Yes, because the plan has an `inverse` that may be used later.
+    /// They must be convertible: the plan has an `inverse` that may be used later.
     Kept,
-    /// No, because the way back is in use now, or closed.
+    /// They need not be convertible: the way back is in use now, or closed.
     Unused,
 }
 

@@ -28,14 +28,14 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// function follows the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default time limit of a pass over the streams, in seconds. What is unknown by then is not
-/// reported.
+/// Default time limit of a pass over the streams, in seconds. Facts that are unknown by then are
+/// not reported.
 const LOOK_SECONDS: u64 = 10;
 /// The default on AWS. Each shard takes about ten seconds because of pauses, and not all shards are
 /// read concurrently.
 const LOOK_SECONDS_ON_AWS: u64 = 30;
 
-/// How long changes are watched before the report says that none is being applied.
+/// Time for which changes are watched before the report says that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
 /// Returns the limit of a pass in seconds: the operator's, or the default for this kind of
@@ -49,7 +49,7 @@ pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// Reads the streams of a migration repeatedly.
+/// A repeated reader of a migration's streams, which keeps its positions between passes.
 pub(crate) struct Watcher {
     limit: Duration,
     /// The direction that is read, and the second of the comparison since which refused items
@@ -62,7 +62,7 @@ pub(crate) struct Watcher {
 /// The result of a pass over the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    /// The facts as JSON. It is null if the migration follows no stream now, or the pass failed.
+    /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
     /// The time limit in seconds, if the streams were not read to their end within it.
     pub(crate) unread_seconds: Option<u64>,
@@ -174,7 +174,8 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // An interrupted pass has no valid position, so the next one starts again.
+            // An interrupted pass has no valid position, so the next pass starts again at the
+            // beginning.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -195,7 +196,7 @@ impl Watcher {
                 || followers::is_noted_now(context, table).await)
         {
             // No change was seen applied, but a function has reported that it follows the stream.
-            // It may be busy with records whose effects are already in the targets.
+            // The function may be busy with records whose effects are already in the targets.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());

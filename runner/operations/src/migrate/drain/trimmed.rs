@@ -12,7 +12,7 @@ use rules::migration::plan::Plan;
 /// the differences.
 pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> String {
     let work = format!(
-        "`weir migrate work {name} --directory ANOTHER` continues with the oldest record that exists"
+        "`weir migrate work {name} --directory ANOTHER` resumes at the oldest existing record"
     );
     let is_in_place = plan.is_some_and(|plan| plan.kind.is_in_place());
     let has_way_back = plan.is_none_or(|plan| !plan.inverse.is_empty());

@@ -51,9 +51,9 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
         )
     };
     let first =
-        view.map(|_| format!("disable that one with {}, then ", command("StreamEnabled=false")));
+        view.map(|_| format!("disable that stream with {}, then ", command("StreamEnabled=false")));
     format!(
-        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; {}enable it with {}",
+        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, but it has {}; {}enable the stream with {}",
         view.unwrap_or("none"),
         first.unwrap_or_default(),
         command("StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES")
@@ -67,7 +67,7 @@ async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanE
         // If the names are unknown, the errors are shown without them.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
-            error.reason.push_str(&format!("; there are {}", names.join(", ")));
+            error.reason.push_str(&format!("; existing tables are {}", names.join(", ")));
         }
     }
     errors

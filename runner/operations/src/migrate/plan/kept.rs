@@ -63,8 +63,8 @@ pub(crate) const PLACES: [Place; 9] = [
 ];
 
 /// Returns the places that a purge does not clear, for its receipt. If the job table cannot be
-/// read, its entry contains the reason. This is not an error, because the purge itself is already
-/// proved.
+/// read, its entry contains the reason. The call does not fail then, because the purge itself is
+/// already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = Vec::new();
     if let Some(table) = jobs_table(&context.control.table) {

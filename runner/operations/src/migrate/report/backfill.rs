@@ -30,8 +30,8 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         let at = context.now().await;
         return match context.make(name, Guard::default(), &Move::Tail { at }).await {
             Ok(state) => Ok((state, progress)),
-            // Several commands may notice it at the same time, and one of them has moved the
-            // migration.
+            // Another command may have noticed at the same time that all segments are read, and may
+            // have moved the migration.
             Err(failure) => match context.state(name).await? {
                 state if state.phase == Phase::Copying => Err(failure),
                 state => Ok((state, progress)),

@@ -25,7 +25,7 @@ pub(crate) async fn list(context: &Context) -> Result<Exit> {
         .collect();
     output::rows(context.output, &["migration", "phase", "paused", "begun"], &rows);
     if rows.is_empty() {
-        say(&format!("no migrations: `{}` has none", context.control.table));
+        say(&format!("the control table `{}` has no migrations", context.control.table));
     }
     Ok(Exit::Done)
 }

@@ -42,8 +42,11 @@ pub(crate) struct Standing<'s> {
     pub(crate) is_compared: bool,
     /// Whether the result of a started comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// Whether an end in place started that comparison; the same command resumes it.
+    /// Whether the command that ends a migration in place started that comparison; the same command
+    /// resumes it.
     pub(crate) is_of_end: bool,
+    /// Whether no worker has taken a segment of the backfill.
+    pub(crate) is_untaken: bool,
     /// Whether a change is waiting that probably no function applies.
     pub(crate) is_unfollowed: bool,
     /// Whether a change or a document can never be applied unless the operator corrects it; a
@@ -74,6 +77,7 @@ impl<'s> Standing<'s> {
             is_compared: false,
             is_not_noted: false,
             is_of_end: false,
+            is_untaken: false,
             is_unfollowed: false,
             is_hopeless: false,
             back_differences: 0,
@@ -108,7 +112,8 @@ impl<'s> Standing<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if an end in place is allowed. It makes its own comparison.
+    /// Returns true if a migration in place may be ended. The command that ends it makes its own
+    /// comparison.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
@@ -139,7 +144,7 @@ impl<'s> Standing<'s> {
             // delay it.
             self.leave_out(&mut steps, &SWITCHES);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "notify workers of the running comparison again, if it makes no progress";
+            let why = "notify workers again of the running comparison, if it makes no progress";
             steps.insert(0, (self.verb("resume"), why));
         }
         if self.lacks_comparison() && !self.is_compared {
@@ -153,7 +158,7 @@ impl<'s> Standing<'s> {
             // needed.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "resume its comparison, if no other command does";
+            let why = "resume the comparison that this command began, if no other command does";
             steps.insert(0, (self.verb("complete"), why));
         }
         if self.is_unfit {
@@ -180,7 +185,7 @@ impl<'s> Standing<'s> {
                 // Nothing is left to compare, so `complete` is possible.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
-                    *why = "end it, once the named item is corrected";
+                    *why = "end the migration, once the named item is corrected";
                 }
                 return;
             }
@@ -214,15 +219,19 @@ impl<'s> Standing<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "resume the paused backfill")]
             }
-            // A second start would take over from the first command, which may still run.
+            // A second start would replace the first command, which may still be running.
             Phase::Preparing if self.is_beginning => {
-                vec![step("wait", "another command started it less than a minute ago")]
+                vec![step("wait", "another command started the migration less than a minute ago")]
             }
             // Only the operator knows where the plan's file is.
             Phase::Preparing => vec![(
                 "weir migrate start PLAN".to_owned(),
-                "resume the start, PLAN is its file; the command that started it was not active for a minute",
+                "resume the start (PLAN is the plan file); the command that started the migration has been inactive for a minute",
             )],
+            Phase::Copying if self.is_untaken => vec![
+                step("work", "start workers on this machine, if no worker is running"),
+                step("wait", "wait until every segment is read"),
+            ],
             Phase::Copying => vec![step("wait", "wait until every segment is read")],
             Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
                 step("verify", "compare again, after refused items are corrected or deleted"),
@@ -252,13 +261,13 @@ impl<'s> Standing<'s> {
                 vec![step("revert", "resume, if no other command does")]
             }
             Phase::Aborted if self.is_still_followed => {
-                vec![step("abort", "finish it: functions still follow it")]
+                vec![step("abort", "finish the migration: functions still follow it")]
             }
             Phase::Reverted if self.is_still_followed => {
-                vec![step("revert", "finish it: functions still follow it")]
+                vec![step("revert", "finish the migration: functions still follow it")]
             }
             Phase::Completed if self.is_still_followed => {
-                vec![step("complete", "finish it: functions still follow it")]
+                vec![step("complete", "finish the migration: functions still follow it")]
             }
             Phase::Reverted if self.is_unswept => vec![step(
                 "revert",
@@ -287,11 +296,11 @@ impl<'s> Standing<'s> {
 
     fn of_cut_over(&self) -> Vec<(String, &'static str)> {
         if !self.has_way_back() {
-            return vec![(self.verb("complete"), "end it; there is no way back")];
+            return vec![(self.verb("complete"), "end the migration; there is no way back")];
         }
         let step = |verb: &str, why| (self.verb(verb), why);
         let repair =
-            step("verify --repair", "repair items that did not come back, and compare again");
+            step("verify --repair", "repair items that were not copied back, and compare again");
         let mut steps = match (self.is_stale(), self.back_differences > 0) {
             (true, true) => vec![repair],
             (false, true) => {
@@ -299,7 +308,7 @@ impl<'s> Standing<'s> {
                     "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare what came back, before a revert")],
+            (true, false) => vec![step("verify", "compare what was copied back, before a revert")],
             (false, false) => vec![step("revert", "switch back")],
         };
         steps.push(step("complete", "close the way back"));
@@ -311,8 +320,8 @@ impl<'s> Standing<'s> {
     }
 }
 
-/// Returns how many seconds ago the facts were proved that the next switch needs, if that is too
-/// long; else `None`.
+/// Returns the age in seconds of the proof that the next switch needs, if the proof is too old;
+/// else `None`.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
@@ -385,7 +394,8 @@ pub(crate) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // An end resumes its own comparison, but other obstacles still apply.
+        // The command that ends a migration resumes its own comparison, but other obstacles still
+        // apply.
         let ended = |standing| Standing { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];

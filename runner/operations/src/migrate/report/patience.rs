@@ -1,12 +1,12 @@
 //! Tolerates failed reads for a while. A watching command would otherwise stop its workers, and a
-//! waiting command would give up.
+//! waiting command would fail.
 
 use std::time::{Duration, Instant};
 
 use crate::migrate::failure::{Failure, Result};
 use client::output::say;
 
-/// How long reads may fail continuously before a watching command gives up.
+/// Maximum time for which all reads may fail before a watching command fails.
 pub(crate) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
 /// The tolerance for failed reads.
@@ -15,12 +15,12 @@ pub(crate) struct Patience {
     /// The time since which every read has failed.
     since: Option<Instant>,
     said: Option<Failure>,
-    /// Whether the thing to read is known to exist.
+    /// Whether the value to read is known to exist.
     is_known: bool,
 }
 
 impl Patience {
-    /// Returns the tolerance for something that exists. Reads may fail for the time `most`.
+    /// Returns the tolerance for reads of a value that exists. Reads may fail for the time `most`.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, since: None, said: None, is_known: true }
     }
@@ -31,8 +31,8 @@ impl Patience {
         Self { is_known: false, ..Self::new(most) }
     }
 
-    /// Returns the value of a successful read. Reports a failed one and returns `None` if it may be
-    /// retried.
+    /// Returns the value of a successful read. Reports a failed read and returns `None` if it may
+    /// be retried.
     ///
     /// # Errors
     /// When reads have failed for too long.

@@ -34,10 +34,10 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// Sorts the notes of a migration by its phase. A cut-over, a revert, and the end of a change
-    /// in place are refused while a problem remains, so all problems are solved after them. Any
-    /// other end closes the way back without a check. `are_whole` is true if every document can be
-    /// assembled.
+    /// Separates a migration's notes of unsolved problems from those of solved ones, by its phase.
+    /// A cut-over, a revert, and the end of a change in place are refused while a problem remains,
+    /// so all problems are solved after them. Any other end closes the way back without a check.
+    /// `are_whole` is true if every document can be assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
         phase: Phase,
@@ -86,7 +86,7 @@ fn is_of_document(note: &Problem) -> bool {
     note.kind == ProblemKind::Unassembled
 }
 
-/// Removes a migration's notes from before a second, by the clock of DynamoDB's answers. A note
+/// Removes a migration's notes from before a second, by the clock of DynamoDB's responses. A note
 /// that was written again since then stays. A note that cannot be removed now is left to the next
 /// comparison.
 ///

@@ -50,7 +50,7 @@ struct Known {
     documents: Documents,
     /// The progress of running comparisons.
     compared: Option<Progress>,
-    /// Whether the last comparison belongs to an end, which resumes it.
+    /// Whether the command that ends the migration began the last comparison, and will resume it.
     is_left: bool,
     throttled: Option<String>,
     /// Segments that failed recently.
@@ -72,7 +72,7 @@ pub(crate) async fn describe(
     let route = context.control.route(name).await?;
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    // The status of an aborted migration shows how far its backfill had come.
+    // The status of an aborted migration shows the progress of its backfill.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
@@ -136,6 +136,7 @@ impl Known {
         standing.is_still_followed = is_still_followed;
         standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
         standing.is_unfit = self.streams.is_unfit;
+        standing.is_untaken = backfill.taken == 0;
         let stream = self.note_stream(&mut standing);
         let hopeless = at(&stream, "/hopeless").as_str();
         let hopeless = self.documents.refused().or(hopeless);
@@ -209,7 +210,7 @@ impl Known {
         // Changes that a function has refused also wait, so they do not show that no function
         // follows.
         standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
-        // Trimmed records may be missing among the waiting ones.
+        // Trimmed records may be missing from the number of waiting records.
         if standing.stale_seconds.is_some()
             && let Some(percent) = stream.pointer_mut("/converged_percent")
         {
@@ -237,7 +238,7 @@ enum Documents {
 }
 
 impl Documents {
-    /// Returns the reason why a document cannot go back, if one cannot.
+    /// Returns the reason why a document cannot be reassembled for a revert, if there is one.
     fn refused(&self) -> Option<&str> {
         match self {
             Self::Refused(line) => Some(line),
@@ -265,12 +266,12 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     let refused = documents::refused(context, &plan.migration, &migration, 1).await?;
     Ok(refused.into_iter().next().map_or(Documents::AllWhole, |line| {
         Documents::Refused(format!(
-            "a document cannot go back, {line}; correct or delete its parts, and compare again"
+            "a document cannot be reassembled for a revert: {line}; correct or delete its parts, then run `weir migrate verify` again"
         ))
     }))
 }
 
-/// Returns true for a phase that only a command can end. That command may have died.
+/// Returns true for a phase that only a command can end. That command may have been killed.
 fn is_in_hands(phase: Phase) -> bool {
     matches!(
         phase,
@@ -327,7 +328,7 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
-        // Something that was not read may block a cut-over or a revert.
+        // Records or documents that were not read may block a cut-over or a revert.
         Some("ready" | "cut-over")
             if !is("/stale")
                 && (is_unread("/stream_unread_seconds")

@@ -137,7 +137,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
         Case {
             state: back(old),
             offers: &["verify move", "complete move"],
-            says: "streams may have trimmed some",
+            says: "streams may have trimmed later ones",
             never_says: "check again by",
             exit: Exit::Done,
         },
@@ -340,7 +340,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
     assert_eq!(status["stream"]["unfollowed"], Value::Null, "{status}");
     assert_eq!(offers(&status), ["weir migrate verify move"]);
     let said = status_line::line(&status);
-    assert!(said.contains("s behind, but being applied"), "{said}");
+    assert!(said.contains("s behind, but its changes are being applied"), "{said}");
 }
 
 #[tokio::test]
@@ -409,7 +409,10 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     let status = looked(&served, "cut-over", LONG).await;
     assert_eq!(status["documents_unread_seconds"], Value::Null);
     let hopeless = status["hopeless"].as_str().unwrap();
-    assert!(hopeless.starts_with("a document cannot go back, parts"), "{status}");
+    assert!(
+        hopeless.starts_with("a document cannot be reassembled for a revert: parts"),
+        "{status}"
+    );
     assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
     assert_eq!(status::exit_of(&status), Exit::Differences);
     assert_eq!(status["problems"], json!({ "unassembled": 1 }));

@@ -26,8 +26,8 @@ pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
-/// Reports the progress of a migration whenever it changes, and once if it has not changed for a
-/// long time.
+/// A reporter of a migration's progress: it reports every change, and once if nothing has changed
+/// for a long time.
 struct Teller {
     said: String,
     moved: Instant,
@@ -67,14 +67,14 @@ impl Teller {
     }
 }
 
-/// Returns how to resume a start whose command has probably died; `None` while the command may
+/// Returns how to resume a start whose command was probably killed; `None` while the command may
 /// still run.
 fn of_preparing(status: &Value) -> Option<String> {
     let seconds = at(status, "/preparing_seconds").as_i64()?;
     let step = at(status, "/next_steps/0/command").as_str();
     let command = step.filter(|command| command.contains(" start "))?;
     Some(format!(
-        "the command that started it was not active for {seconds} s: `{command}` resumes it, PLAN is its file; it takes over if the other command still runs"
+        "the command that started the migration has been inactive for {seconds} s: resume with `{command}` (PLAN is the plan file), which replaces the earlier command if that is still running"
     ))
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             let advice = match now.as_str() {
                 "copying" => format!("; {}", workers::advice(name, &backfill)),
                 "preparing" => {
-                    "; `weir migrate start PLAN` resumes it, PLAN is its file, if no other command does"
+                    "; resume with `weir migrate start PLAN` (PLAN is the plan file), if no other command does"
                         .to_owned()
                 }
                 _ => String::new(),
@@ -205,6 +205,9 @@ mod tests {
         status["next_steps"][0]["command"] = json!("weir migrate start PLAN");
         status["preparing_seconds"] = json!(90);
         let said = of_preparing(&status).unwrap();
-        assert!(said.contains("not active for 90 s: `weir migrate start PLAN` resumes"), "{said}");
+        assert!(
+            said.contains("inactive for 90 s: resume with `weir migrate start PLAN`"),
+            "{said}"
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! Starts a migration: records the pairs of tables between which it moves items, writes its plan,
 //! makes it active, and creates its tasks.
 //!
-//! Each step is idempotent. If a request fails for a moment, all steps are repeated, unless another
-//! command has taken over. A migration that is only partly started waits for a command that resumes
-//! it.
+//! Each step is idempotent. If a request fails transiently, all steps are retried, unless another
+//! command has claimed the start. A migration that is only partly started waits for a command that
+//! resumes it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,19 +23,19 @@ use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::switch::hold::new_holder;
 use client::output::say;
 
-/// How long a start is retried if the store does not answer reliably.
+/// Maximum time for which a start is retried if the store does not respond reliably.
 const BEGIN_LIMIT: Duration = Duration::from_secs(600);
 /// Pause before a retry.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// Whether this command may start a migration.
+/// The decision whether this command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
     /// This command may start the migration: no other command has started it.
     Ours,
     /// The migration is already started.
     Done,
-    /// Another command has started or ended the migration, so this one must not.
+    /// Another command has started or ended the migration, so this command must not start it.
     Theirs,
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
         };
         if begun.elapsed() > BEGIN_LIMIT {
             return Err(Failure::Unknown(format!(
-                "{problem}; run `weir migrate start` again with the same plan, it resumes there"
+                "{problem}; to resume, run `weir migrate start` again with the same plan"
             )));
         }
         if problem != said {
@@ -91,7 +91,7 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
         Beginning::Ours => begin_as(context, plan, rate, holder).await,
         Beginning::Done => Ok(()),
         Beginning::Theirs => Err(refused!(
-            "another command took over this step of `{}` and will finish it",
+            "another command has claimed this step of `{}` and will finish it",
             plan.migration
         )),
     }
@@ -99,19 +99,21 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
 
 /// Records the plan's pairs of tables, writes the plan, makes the migration active, and creates the
 /// tasks of the backfill. Another command may repeat these steps concurrently, or after this
-/// process has died. The steps of the earlier command then have no effect.
+/// process was killed. Further steps of the earlier command then have no effect.
 async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The last command takes over. Two at a time are not safe: one could move the fence while the
-    // other creates tasks.
+    // The last command replaces earlier ones. Two at a time are not safe: one could move the fence
+    // while the other creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
     let state = control.make_with(name, Guard::default(), &prepare, now, Some(enter)).await?;
     if state.fingerprint.as_deref() != Some(fingerprint.as_str()) {
-        return Err(refused!("another command is starting another plan as `{name}`"));
+        return Err(refused!(
+            "another command is starting a different plan with the name `{name}`"
+        ));
     }
     let absent = PlanEntry { migration: name.to_owned(), revision: 0, plan: json.clone() };
     let written = |entry: &mut PlanEntry| {
@@ -169,7 +171,7 @@ async fn fence(
 }
 
 /// Returns the number of items of each source from `DescribeTable`, which on AWS is some hours old.
-/// The counts are kept until the end, so that the shown progress never goes back. Missing counts
+/// The counts are kept until the end, so that the shown progress never decreases. Missing counts
 /// are allowed.
 async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
     let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();

@@ -148,7 +148,7 @@ pub(crate) async fn run(
     unused_options::lines(given).iter().for_each(|line| say(line));
     if is_begun {
         let phase = context.state(&plan.migration).await?.phase;
-        say(&format!("`{}` was started before, it is {}", plan.migration, phase.as_str()));
+        say(&format!("`{}` is already started; its phase is {}", plan.migration, phase.as_str()));
         workers::wake_set_aside(context, &plan.migration).await?;
     }
     if !is_begun {
@@ -214,7 +214,7 @@ fn purpose(plan: &Plan) -> String {
 /// Checks that a plan can transform at least one sampled item.
 ///
 /// # Errors
-/// Why it can transform no sampled item, or that a table cannot be read.
+/// The message says why the plan can transform no sampled item, or that a table cannot be read.
 async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
     match estimate::all_refused(context, &file.plan, migration).await? {
         None => Ok(()),
@@ -357,7 +357,7 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
     let is_same = state.fingerprint == Some(Plan::fingerprint(&json));
     if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
         return Ok(Answer::Refused(format!(
-            "`{}` was started with another plan, and their work must not be mixed: give this plan another name",
+            "`{}` was started with a different plan, and the work of two plans must not be mixed: give this plan a different name",
             plan.migration
         )));
     }

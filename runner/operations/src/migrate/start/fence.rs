@@ -123,6 +123,6 @@ pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Resu
         tokio::time::sleep(FENCE_LOOK).await;
     }
     Err(fatal!(
-        "the store's clock is frozen, and a migration needs a running one: run `weir clock resume`, then this command again for `{name}`"
+        "the store's clock is frozen, and the migration `{name}` needs a running clock: run `weir clock resume`, then run this command again"
     ))
 }

@@ -20,11 +20,13 @@ pub(super) fn lines(given: Given<'_>) -> Vec<String> {
     let Given { name, is_begun, rate, local_workers, of_workers } = given;
     let of_rate = (is_begun && rate != 0).then(|| {
         format!(
-            "warning: --rate has no effect: `{name}` was begun before; `weir migrate throttle {name} --rate {rate}` changes its rate"
+            "warning: --rate has no effect: `{name}` is already started; `weir migrate throttle {name} --rate {rate}` changes its rate"
         )
     });
     let of_workers = of_workers.iter().filter(|_| local_workers == 0).map(|option| {
-        format!("warning: {option} has no effect: it is for the workers of --local-workers")
+        format!(
+            "warning: {option} has no effect: it applies only to the workers of --local-workers"
+        )
     });
     of_rate.into_iter().chain(of_workers).collect()
 }

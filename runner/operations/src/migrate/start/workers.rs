@@ -1,5 +1,5 @@
-//! Reports whether workers make progress with the segments of a migration, and notifies workers of
-//! open segments again.
+//! Reports whether workers make progress with the segments of a migration, and notifies workers
+//! again of open segments.
 //!
 //! A segment's task contains what its worker has recorded.
 
@@ -23,10 +23,12 @@ pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     match &progress.failing {
         Some(reason) => failing_line(name, progress.aside as u64, reason),
         None if taken == 0 => {
-            format!("no worker has taken a segment: run `weir migrate work {name}`, if none run")
+            format!(
+                "no worker has taken a segment: if no worker is running, run `weir migrate work {name}`"
+            )
         }
         None => format!(
-            "workers have taken {taken} of {tasks} segments; give them more time with --timeout, or more of them with `weir migrate work {name}`"
+            "workers have taken {taken} of {tasks} segments; give them more time with --timeout, or start more workers with `weir migrate work {name}`"
         ),
     }
 }
@@ -39,10 +41,12 @@ pub(crate) fn advice_of(status: &Value) -> String {
     }
     match at(status, "/backfill/taken").as_u64() {
         Some(taken) if taken > 0 => format!(
-            "workers have taken {taken} of {} segments: run `weir migrate work {name}`, if they have stopped",
+            "workers have taken {taken} of {} segments: if they have stopped, run `weir migrate work {name}`",
             at(status, "/backfill/tasks")
         ),
-        _ => format!("no worker has taken a segment: run `weir migrate work {name}`, if none run"),
+        _ => format!(
+            "no worker has taken a segment: if no worker is running, run `weir migrate work {name}`"
+        ),
     }
 }
 
@@ -63,8 +67,8 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     }
 }
 
-/// Returns true if the rate limit applies, which is so for a backfill and for the way back of a
-/// change in place. Comparisons and ends run at full speed.
+/// Returns true if the rate limit applies: to a backfill, and to the way back of a change in place.
+/// Comparisons and ends run at full speed.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
@@ -82,8 +86,8 @@ pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
 }
 
 /// Writes each open task again, because its new record invokes a worker. This is necessary after a
-/// worker died and left its lease, and for a task that was set aside. Duplicate work is harmless:
-/// the work is idempotent, and only one revision of a task is written.
+/// worker was killed and left its lease, and for a task that was set aside. Duplicate work is
+/// harmless: the work is idempotent, and only one revision of a task is written.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -103,8 +107,8 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
         // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
-        // the task is not released while a worker may still have it; after that, the worker has
-        // probably died.
+        // the task is not released while a worker may still have it; after that, the worker was
+        // probably killed.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
         !task.done && !is_waited_for && is_meant(task)
     };
@@ -116,7 +120,7 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
 
 /// Writes a task again, unless it has a new record already. A worker may change the task at the
 /// same time. If the worker returns the task, that write makes a record that invokes a worker. If
-/// it renews its lease or sets the task aside, the task still needs one.
+/// the worker renews its lease or sets the task aside, the task still needs a new record.
 async fn wake_one(
     context: &Context,
     mut task: Task,

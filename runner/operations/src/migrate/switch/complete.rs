@@ -50,8 +50,8 @@ pub(crate) async fn complete(
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
             if !arguments.dry_run {
-                // A command of an older version may have died before it stopped the functions that
-                // follow the migration.
+                // A command of an older version may have been killed before it stopped the
+                // functions that follow the migration.
                 let expect = Expect::phases(&[Phase::Completed]);
                 context.control.set_active(name, expect, None).await?;
             }
@@ -185,7 +185,7 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // No process sets marks any more, so finished tasks need no repetition, and open ones can be
+    // No process sets marks now, so finished tasks need no repetition, and open tasks can be
     // resumed.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {

@@ -104,7 +104,7 @@ async fn too_old(context: &Context, name: &str, state: &State) -> Option<String>
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {
         format!(
-            "`{name}` was compared {} hours ago, and a stream keeps records for 24: run `weir migrate verify {name}` again",
+            "`{name}` was compared {} hours ago, and a stream keeps records for 24 hours: run `weir migrate verify {name}` again",
             age / 3600
         )
     })

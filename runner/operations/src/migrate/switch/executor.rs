@@ -28,7 +28,7 @@ use client::interruption;
 use client::output::{say, show};
 
 /// Time for which a step may go without a response once a switch is committed. `--timeout` does not
-/// apply to these steps, because writers are blocked until the last one is complete.
+/// apply to these steps, because writers are blocked until the last step is complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operator's request, and the results of earlier checks.
@@ -109,7 +109,7 @@ impl<'c> Executor<'c> {
     /// Performs the switch.
     ///
     /// # Errors
-    /// Why it failed, and what readers and writers use now.
+    /// The message says why the switch failed, and what readers and writers use now.
     pub(crate) async fn run(mut self) -> Result<Exit> {
         let known = Known { phase: self.state.phase, asks_followers: self.asked.asks_followers };
         let (mut step, mut cause) = (self.switch.first(known), Cause::default());
@@ -225,7 +225,9 @@ impl<'c> Executor<'c> {
             return Ok(Outcome::Done);
         }
         let lines = kept.join("\n");
-        Err(refused!("these documents cannot go back; nothing was changed:\n{lines}"))
+        Err(refused!(
+            "these documents cannot be reassembled for a revert; nothing was changed:\n{lines}"
+        ))
     }
 
     async fn claim(&mut self) -> Result<Outcome> {
@@ -247,7 +249,7 @@ impl<'c> Executor<'c> {
     }
 
     fn held(&self) -> Result<&Hold<'c>> {
-        self.hold.as_ref().ok_or_else(|| fatal!("`{}` is not held", self.name))
+        self.hold.as_ref().ok_or_else(|| fatal!("`{}` is not claimed", self.name))
     }
 
     /// Repeats the checks whose result may have changed before the claim. After the claim, the
@@ -257,7 +259,7 @@ impl<'c> Executor<'c> {
             return Err(Failure::Refused(why));
         }
         // If an earlier command has blocked writers, it had passed the checks, so a command that
-        // takes over need not repeat them.
+        // resumes the switch need not repeat them.
         let is_back = self.switch == Switch::REVERT;
         let may_differ = self.asked.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
@@ -345,8 +347,8 @@ impl<'c> Executor<'c> {
         let finish = Move::Finish { switch, shards: self.shards, epoch: self.epoch };
         let (why, now) = (finish.why(), context.now().await);
         context.make(name, Guard::default(), &finish).await?;
-        // If an earlier command opened the route and died, the time for which writers were blocked
-        // is unknown.
+        // If an earlier command opened the route and was killed, the time for which writers were
+        // blocked is unknown.
         let held = if self.was_open { String::new() } else { held_up(own, held_at, now) };
         let is = if switch == Switch::CUTOVER { "cut over" } else { "reverted" };
         show(&format!("{name} is {is}: {why}{held}\n"));
@@ -406,7 +408,7 @@ async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     let fence = record_time::coarseness(context).await?;
     if !fence.is_zero() {
         say(
-            "the stream records of this store show coarse times: after the drain, writers are blocked until the records show the next one, for up to a minute more",
+            "the stream records of this store have coarse times: after the drain, writers stay blocked until the records show a later time, for up to a minute more",
         );
     }
     Ok(fence)

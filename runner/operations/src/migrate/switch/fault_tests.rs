@@ -98,7 +98,10 @@ async fn throttled_and_conflicting_writes_are_retried() {
     left.store(1, Ordering::SeqCst);
     let verified = Move::Verified(Verified::default());
     let problem = context.make(NAME, Guard::default(), &verified).await.unwrap_err();
-    assert!(problem.to_string().contains("cannot be written: Other"), "{problem}");
+    assert!(
+        problem.to_string().contains("cannot write table `weir-migrations`: Other"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
@@ -180,7 +183,10 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
                 assert_eq!(hold.expect().check(&state), Ok(()), "it is held by this one");
             }
             Err(problem) => {
-                assert!(!is_written && problem.to_string().contains("took over"), "{problem}");
+                assert!(
+                    !is_written && problem.to_string().contains("has claimed this step"),
+                    "{problem}"
+                );
             }
         }
         set_state(&served.context, |state| {

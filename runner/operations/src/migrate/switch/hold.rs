@@ -1,6 +1,7 @@
 //! Claims a migration for a switch. The claim sets a phase, which shows that a command is
 //! switching, and a unique holder name. Every step checks the holder name (a fencing token). A
-//! command that takes over sets another name, so later steps of the earlier command are refused.
+//! command that resumes the switch sets a different name, so later steps of the earlier command are
+//! refused.
 //!
 //! A rollback first claims the migration under a new name, so that requests in flight with the old
 //! name are refused.
@@ -30,14 +31,16 @@ pub(crate) struct Hold<'h> {
     name: &'h str,
     switch: Switch,
     holder: String,
-    /// The phase of the migration while it is claimed.
+    /// The phase that the claim sets. Every later step requires it. An array because
+    /// [`Expect::held`] borrows a slice.
     phases: [rules::migration::Phase; 1],
     /// The direction and fence with which functions followed the migration before the switch.
     followed: Followed,
 }
 
-/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point.
-/// This is needed because a process that listens for Ctrl-C is no longer ended by it.
+/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A
+/// process that listens for Ctrl-C is not ended by the signal itself, so this function has to do
+/// it.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -128,7 +131,7 @@ impl<'h> Hold<'h> {
     /// Makes a phase change as this holder.
     ///
     /// # Errors
-    /// When another command has taken over, or the control table cannot be written.
+    /// When another command has claimed the migration, or the control table cannot be written.
     pub(crate) async fn make(&self, it: &Move) -> Result<State> {
         self.context.make(self.name, Guard::held(&self.holder), it).await
     }
@@ -170,7 +173,7 @@ impl<'h> Hold<'h> {
     /// succeeds.
     ///
     /// # Errors
-    /// Why the rollback failed.
+    /// The message says why the rollback failed.
     pub(crate) async fn release(&self) -> Result<Released> {
         let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
         loop {
@@ -223,8 +226,8 @@ impl<'h> Hold<'h> {
     }
 }
 
-/// Returns the text for how long writers were blocked, until `now`. The time that this process
-/// measured is used if it covers the whole block, because it is more precise.
+/// Returns the text that says how long writers have been blocked, up to `now`. The time that this
+/// process measured is used if it covers the whole block, because it is more precise.
 pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> String {
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));

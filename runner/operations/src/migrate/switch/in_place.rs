@@ -45,14 +45,14 @@ pub(crate) async fn revert(
 ) -> Result<Exit> {
     record_time::check(context).await?;
     let limit = arguments.limit();
-    // The last command carries the way back out. Later steps of an earlier command have no effect.
+    // The last command carries out the way back. Later steps of an earlier command have no effect.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
     let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
     let expect = hold.expect();
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
-            say("items that are already changed back stay so, and the rest resumes");
+            say("resuming the revert: items that are already changed back stay changed back");
             workers::wake(context, name).await?;
             known
         }
@@ -98,11 +98,17 @@ async fn drain_changed_back(
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // After this time, writers with the earlier route have written, and long invocations from
-    // before the switch have ended. Their changes are changed back too.
+    // After this time, writers that had read the earlier route have finished their writes, and long
+    // invocations from before the switch have ended. Their changes are changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
-    sweep::wait(context, name, plan, "its changes are changed back until then").await?;
+    sweep::wait(
+        context,
+        name,
+        plan,
+        "until then, the changes of such invocations are changed back",
+    )
+    .await?;
     let counted = Counted::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
@@ -131,8 +137,8 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // Two fences are possible. Only a run that began after the second one certainly reads the
-    // writes between both.
+    // Two fences are possible. Only a run that began after the second fence certainly reads the
+    // writes between both fences.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -159,7 +165,7 @@ async fn begin_changing_back(
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
-    // Writers are not blocked, because this is a backfill like the first one.
+    // Writers are not blocked, because this run is a backfill, as the forward one was.
     let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
@@ -185,22 +191,24 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // An earlier command has died at this point. It had proved everything, and later writes are
-        // not followed.
+        // An earlier command was killed at this point. It had proved everything, and later writes
+        // are not followed.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
     let counted = Counted::new(state.since, state.verified_at());
     let proof = proved(context, plan, (Direction::Forward, counted), arguments.limit()).await;
     let proof = proof.map_err(|failure| {
-        failure.with(|text| format!("{text}; nothing was changed, and functions still follow it"))
+        failure.with(|text| {
+            format!("{text}; nothing was changed, and functions still follow the migration")
+        })
     });
     if proof?.is_err() {
-        say("nothing was changed, and functions still follow it");
+        say("nothing was changed, and functions still follow the migration");
         return Ok(Exit::TimedOut);
     }
-    // The comparison has to be repeated if it is old, because streams may have trimmed records, or
-    // if the result of a later one was not recorded.
+    // The comparison has to be repeated in two cases: it is old, so streams may have trimmed
+    // records; or the result of a later comparison was not recorded.
     let is_unknown = context.state(name).await?.comparing.is_some();
     // A purge always compares once more. If it is closed already, that comparison has found
     // nothing.
@@ -216,12 +224,12 @@ pub(crate) async fn complete(
     let left = compared.as_ref().map_or(0, |Compared { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
-            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows some",
+            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows examples",
             output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
     }
-    // If a later comparison has begun, this one no longer counts.
+    // If a later comparison has begun, the result of this comparison no longer counts.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
     let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
     let state = context.make(name, guard, &close).await?;
@@ -248,7 +256,7 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
 /// them under the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
-/// When no function runs here and no answer was given, or the function failed.
+/// When no function runs here and no answer was passed, or the function failed.
 async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
@@ -299,7 +307,7 @@ fn read_answer(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
     receipt_in(&text)
-        .map_err(|failure| failure.with(|text| format!("`{}`: {text}", path.display())))
+        .map_err(|failure| failure.with(|text| format!("file `{}`: {text}", path.display())))
 }
 
 /// Returns the receipt in an answer of the function.

@@ -26,8 +26,8 @@ use client::output::say;
 pub(crate) struct RevertArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// Switch although the last comparison found differences: the sources keep their own values
-    /// there
+    /// Switch although the last comparison found differences: the sources keep their own values for
+    /// these items
     #[arg(long)]
     with_differences: bool,
 }
@@ -42,8 +42,8 @@ pub(crate) async fn revert(
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
     if phase == Phase::Reverted && !arguments.dry_run {
-        // A command of an older version may have died before it stopped the functions that follow
-        // the migration.
+        // A command of an older version may have been killed before it stopped the functions that
+        // follow the migration.
         context.control.set_active(name, Expect::phases(&[phase]), None).await?;
     }
     match answer(name, plan.kind, Verb::Revert, phase) {

@@ -33,7 +33,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Returns real time in seconds since 1970. It measures the age of invocations, even if a local
 /// store's clock is advanced. Commands may run on different machines, so it is the time of the
-/// store's responses. The responses of a local store have the store's own clock, so this machine's
+/// store's responses. For a local store, whose responses have the store's own clock, this machine's
 /// clock is used instead.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
@@ -135,7 +135,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
             if said.elapsed() > SAY_EVERY {
                 let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
                 let removed = counted(swept, "tombstone", "tombstones");
-                say(&format!("{notes} done, {removed} removed"));
+                say(&format!("{notes} processed, {removed} removed"));
                 said = Instant::now();
             }
         }
@@ -160,7 +160,8 @@ async fn sweep_one(
 ) -> Result<bool> {
     let Tombstone { table, key, at, .. } = note;
     let Some(schema) = schemas.get(table) else { return Ok(false) };
-    let key = item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
+    let key = item_from_str(key)
+        .map_err(|error| format!("a tombstone's note has an invalid key: {error}"))?;
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         Removed::Tombstone => true,
         Removed::Nothing => false,
@@ -221,11 +222,11 @@ async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) ->
         {
             Ok(Removed::Changed)
         }
-        Err(error) => Err(fatal!("a tombstone: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot remove a tombstone: {}", error_text(&error))),
     }
 }
 
-/// Removes the mark from an item that a writer's update made of a tombstone.
+/// Removes the mark from an item that a writer's update has created from a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,
@@ -248,13 +249,13 @@ async fn unmark(
         {
             Ok(Removed::Changed)
         }
-        Err(error) => Err(fatal!("the mark of an item: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot remove the mark of an item: {}", error_text(&error))),
     }
 }
 
-/// Restores an item that a writer's update made of a tombstone between its read and its removal.
-/// This is detected only afterwards, because no condition can express that an item has only its
-/// key.
+/// Restores an item that a writer's update made of a tombstone after the tombstone was read and
+/// before it was removed. This is detected only afterwards, because no condition can express that
+/// an item has only its key.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -272,7 +273,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
             Ok(())
         }
         Err(error) => Err(fatal!(
-            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put it yourself: {}",
+            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
             error_text(&error),
             item_to_string(&unmarked(item))
         )),

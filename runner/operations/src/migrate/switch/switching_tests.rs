@@ -284,7 +284,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
     assert!(
-        first.clone().unwrap_err().to_string().contains("another command took over"),
+        first.clone().unwrap_err().to_string().contains("another command has claimed this step"),
         "{first:?}"
     );
     // There are no workers, so the command times out.
@@ -547,7 +547,10 @@ async fn a_table_without_a_stream_is_reported_with_the_command_for_one() {
     };
     let why = why.to_string();
     let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
-    assert!(why.contains("it has none; enable it with `aws dynamodb update-table"), "{why}");
+    assert!(
+        why.contains("but it has none; enable the stream with `aws dynamodb update-table"),
+        "{why}"
+    );
     assert!(why.ends_with(command), "{why}");
 }
 

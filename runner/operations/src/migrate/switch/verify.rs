@@ -80,8 +80,8 @@ impl VerifyArguments {
 }
 
 /// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
-/// writes since then with what was copied back to the sources. Ends in time, even if the store does
-/// not answer.
+/// writes since then with their copies in the sources. Ends in time, even if the store does not
+/// answer.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     // A wait for workers ends with a report at its own limit. The extra time is for a response that
     // does not come.
@@ -94,7 +94,7 @@ async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) ->
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
     }
-    say(&format!("timed out: not done within {} s", most.as_secs()));
+    say(&format!("timed out: the comparison did not finish within {} s", most.as_secs()));
     Ok(Exit::TimedOut)
 }
 
@@ -154,9 +154,16 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         }
         output::next(&[(
             &format!("weir migrate verify {} --repair", arguments.name),
-            "repair them",
+            "repair the differences",
         )]);
         return Ok(Exit::Differences);
+    }
+    let foreign = found.count("foreign");
+    if way.direction == Direction::Forward && foreign > 0 {
+        say(&format!(
+            "the migration did not write {} of the targets (`foreign`): clients see them after the cut-over, and the next `verify` then finds differences; delete them, unless they belong there",
+            counted(foreign, "item", "items")
+        ));
     }
     let phase = match way.direction {
         Direction::Forward => Phase::Ready,
@@ -288,9 +295,10 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
 
-/// Compares everything for an end, without repairs; `None` if the time limit was reached. If the
-/// end is run again, it resumes the open segments, unless a finished one has a difference. Each run
-/// also proves that writes since the comparison began are applied.
+/// Compares everything before a migration ends, without repairs; `None` if the time limit was
+/// reached. If the command that ends the migration is run again, it resumes the open segments,
+/// unless a finished one has a difference. Each run also proves that writes since the comparison
+/// began are applied.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
@@ -303,8 +311,9 @@ pub(crate) async fn look_on(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
 }
 
-/// Returns the number and the beginning of the comparison for an end, which is resumed or started.
-/// If two commands run concurrently, one starts the comparison and the other resumes it.
+/// Resumes or starts the comparison before a migration ends. Returns its number and the time at
+/// which it began. If two commands run concurrently, one starts the comparison and the other
+/// resumes it.
 async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
     let (_, fingerprint) = context.plan(name).await?;
     let mut attempts = 1;
@@ -366,7 +375,8 @@ pub(crate) async fn finished(
     let (mut patience, mut seen) = (Patience::new(limit), "nothing could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // A task may have been ended without its work, so its table counts as not compared.
+        // A task may have been ended before its work was done. Its table then counts as not
+        // compared.
         let seen_now = context
             .tasks_of(name, run)
             .await
@@ -374,7 +384,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this run of `{name}` was superseded by a later one or by a switch; see `weir migrate status {name}`"
+                    "this run of `{name}` was superseded by a later run or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {

@@ -24,7 +24,7 @@ pub(crate) fn age(state: &State, now: i64) -> i64 {
     now.saturating_sub(state.back_known_at())
 }
 
-/// Returns true if a plan has a way back with such a moment.
+/// Returns true if a plan has a way back with a proved moment.
 pub(crate) fn has_one(plan: &Plan) -> bool {
     matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
 }
@@ -46,7 +46,7 @@ pub(crate) async fn forgotten(
     }
     let hours = age / 3600;
     Some(format!(
-        "some writes to the targets of `{name}` in the last {} may not have come back, because a stream keeps records for 24 and nothing was checked meanwhile: run `weir migrate verify {name}`",
+        "some writes to the targets of `{name}` in the last {} may not have been copied back, because a stream keeps records for 24 hours and no check ran meanwhile: run `weir migrate verify {name}`",
         counted(hours, "hour", "hours")
     ))
 }
@@ -123,17 +123,17 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
         way_back.get("differences").and_then(Value::as_u64).filter(|found| *found > 0);
     if let Some(differences) = differences {
         return Some(format!(
-            "all writes until {known} have come back, but the last comparison found {}",
+            "all writes up to {known} were copied back, but the last comparison found {}",
             counted(differences, "difference", "differences")
         ));
     }
     // Once records may have been trimmed, passes over the streams prove nothing.
     if way_back.get("may_be_trimmed").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
-            "all writes until {known} have come back; streams may have trimmed some later ones"
+            "all writes up to {known} were copied back; streams may have trimmed later ones"
         ));
     }
-    Some(format!("all writes until {known} have come back, check again by {until}"))
+    Some(format!("all writes up to {known} were copied back; check again by {until}"))
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ const LOOKS_AT_ONCE: usize = 8;
 /// AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// Selects the records that have to be proved.
+/// The time bounds of the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// Only records made after this second need a proof.
@@ -55,7 +55,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Selects the records made after `since`; refusals count from `compared` on.
+    /// Returns bounds: records made after `since` need a proof, and refusals count from `compared`
+    /// on.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
@@ -95,7 +96,7 @@ pub(crate) struct Drained {
     /// The reason why not everything is proved. `None` if all is proved except what waiting cannot
     /// prove.
     pub(crate) missing: Option<String>,
-    /// A problem that no waiting solves, for example an item that cannot be transformed.
+    /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
 }
 
@@ -109,7 +110,7 @@ struct Shard {
     /// Whether the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
-    /// A problem that no waiting solves.
+    /// A problem that waiting cannot solve.
     hopeless: Option<String>,
     /// Items that were written since the last comparison, and that a new comparison would refuse.
     refused: Refusals,
@@ -159,7 +160,7 @@ impl Drain {
         }
     }
 
-    /// Sets by how many seconds the store's rounding puts record times before their writes.
+    /// Sets how many seconds a record's time may be before its write, because the store rounds it.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
@@ -227,7 +228,7 @@ impl Drain {
         let mut outcome = Ok(());
         for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
-                state.missing = Some("it has ended, what follows it is not listed yet".into());
+                state.missing = Some("it is closed; its child shards are not listed yet".into());
             }
             // The results of the other shards are kept if one fails.
             self.shards.insert(key, state);
@@ -285,7 +286,7 @@ impl Drain {
         }
     }
 
-    /// Reads a shard further. Returns true at its end, and false if too many records wait.
+    /// Reads the next records of a shard. Returns true at its end, false if too many records wait.
     async fn read(
         &self,
         stream: &Stream,
@@ -306,7 +307,7 @@ impl Drain {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // The shard is treated like one that is no longer listed.
+                // The shard is treated like a shard that is no longer listed.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -449,13 +450,13 @@ impl Drain {
             let keys = shard.refused.in_doubt().map(|refused| schema.key_of_item(&refused.key));
             let keys: BTreeSet<PrimaryKey> = keys
                 .collect::<Result<_, _>>()
-                .map_err(|error| format!("a record of `{table}`: {error}"))?;
+                .map_err(|error| format!("a record of `{table}` has an invalid key: {error}"))?;
             for (key, now) in tables::get_all(&self.client, table, schema, &keys).await? {
                 if let Err(reason) = self.made_of(table, &now) {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // These items need no further read until a new version of one of them is refused.
+            // The items need no further read until a new version of one of these items is refused.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -516,8 +517,8 @@ impl Drain {
             return Ok(None);
         }
         // Two faults are possible. A target of an earlier version remains if the record after the
-        // refused version did not know it. A current target is missing if that record took the
-        // target for written.
+        // refused version did not name it. A current target is missing if that record assumed it
+        // was written.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
@@ -537,7 +538,7 @@ impl Drain {
     }
 
     fn schema(&self, table: &str) -> Result<&KeySchema> {
-        self.migration.schema(table).ok_or_else(|| fatal!("`{table}` is not known"))
+        self.migration.schema(table).ok_or_else(|| fatal!("the plan has no table `{table}`"))
     }
 
     /// Reads the current items of targets.
@@ -558,7 +559,7 @@ impl Drain {
     }
 }
 
-/// Returns why a target lacks an effect; `None` if it contains the effect or a later one.
+/// Returns why a target lacks an effect; `None` if it contains the effect or a later effect.
 fn of_target(
     migration: &Migration,
     target: &Target,
@@ -584,7 +585,7 @@ fn of_target(
         }
     };
     if known.joined(said).is_some() {
-        return Some(Lack::NotYet(format!("a record has not reached {}", key())));
+        return Some(Lack::NotYet(format!("a record has not been applied to {}", key())));
     }
     let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
     (is_hidden && known.live().count() > 1).then(|| {

@@ -156,8 +156,8 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     }
     whole.cost.per_source(all.sources);
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
-    let prices: Prices =
-        serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
+    let prices: Prices = serde_json::from_str(PRICES)
+        .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
     let report = report(&file, &all, &found, &whole, &prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
@@ -172,11 +172,20 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         return Ok(Exit::Differences);
     }
     application::remind(file.plan.kind);
-    let next = format!("weir migrate start {name} --local-workers 4");
-    output::next(&[(&next, "start the migration")]);
     let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
-    Ok(if is_right { Exit::Done } else { Exit::Differences })
+    if !is_right {
+        output::say(
+            "the plan has findings, see above; start the migration only if they are intended",
+        );
+        return Ok(Exit::Differences);
+    }
+    let start = format!("weir migrate start {name}");
+    output::next(&[
+        (&format!("{start} --local-workers 4"), "start it with workers on this machine"),
+        (&start, "start it, if `weir up` or a function on AWS follows the sources"),
+    ]);
+    Ok(Exit::Done)
 }
 
 impl Whole {

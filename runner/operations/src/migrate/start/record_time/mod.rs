@@ -21,9 +21,10 @@ use mapping::Record;
 /// Maximum seconds by which record times may be behind the clock: a minute, and some seconds for
 /// the request. Writers may be blocked for that long.
 const BEHIND_MAX: i64 = 75;
-/// How long a fence may take to pass. Usable record times advance within this time.
+/// Timeout of a wait for a fence to pass. A store whose record times do not advance within it is
+/// rejected.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
-/// How long a stream may take to deliver a marker. DynamoDB takes about a second.
+/// Timeout for a stream to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
 /// Interval of reads for a marker. A shard allows five requests a second; more are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
@@ -84,11 +85,14 @@ impl<'c> RecordTime<'c> {
             }
             if begun.elapsed() > PASS_LIMIT {
                 let waited = begun.elapsed().as_secs();
-                return Err(unfit(self.context, &format!("show the same time for {waited} s")));
+                return Err(unfit(
+                    self.context,
+                    &format!("have shown the same time for {waited} s"),
+                ));
             }
             if !is_said && begun.elapsed() > SAID_AFTER {
                 say(&format!(
-                    "the stream records of this store show times up to {behind} s old; waiting until they show the next one, for up to a minute"
+                    "the stream records of this store show times up to {behind} s old; waiting up to a minute until they show a later time"
                 ));
                 is_said = true;
             }
@@ -114,7 +118,7 @@ impl<'c> RecordTime<'c> {
             tokio::time::sleep(MARKER_LOOK).await;
         }
         Err(Failure::Retry(format!(
-            "the stream of the control table `{}` did not bring a record within {} s of its write; check that the stream is enabled, and repeat the command",
+            "the stream of the control table `{}` did not deliver a record within {} s of its write; check that the stream is enabled, and run the command again",
             self.context.control.table,
             MARKER_LIMIT.as_secs()
         )))
@@ -170,7 +174,7 @@ fn is_of(record: &Record, marker: &str) -> bool {
 
 fn unfit(context: &Context, what: &str) -> Failure {
     Failure::Refused(format!(
-        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose records have times to the minute or finer",
+        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose record times are precise to the minute or finer",
         context.endpoint
     ))
 }
@@ -210,7 +214,7 @@ pub(crate) async fn coarseness(context: &Context) -> Result<Duration> {
 /// Checks in advance that a fence can be set on this store.
 ///
 /// # Errors
-/// Why no fence can be set, or that this is unknown.
+/// The message says why no fence can be set, or that this is unknown.
 pub(crate) async fn check(context: &Context) -> Result<()> {
     let shown = RecordTime::open(context).await?.show().await?;
     if shown.behind > BEHIND_MAX {
