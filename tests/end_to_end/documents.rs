@@ -19,11 +19,11 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Examples that fail because something is missing, with their allowed exit codes and expected
 /// messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
-    ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
+    ("weir streams explain 1000000000000002400005", &[1], "cannot find the record"),
     ("weir streams redrive --since", &[0], "no failure object is left"),
     ("weir streams redrive ", &[1], "no file `"),
     ("weir archive get --key", &[0, 1], ""),
-    ("weir logs archive --request 6c1f0d9c", &[1], "has no line in"),
+    ("weir logs archive --request 6c1f0d9c", &[1], "no line of request"),
     // No order is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),

@@ -44,7 +44,10 @@ fn undeployed_or_unsigned_requests_are_refused_without_effect() {
     let store = stand_in(folder.path());
     let url = format!("http://{}", store.endpoint.address());
     let said = refusal(folder.path(), &url, KEY.1);
-    assert!(said.contains("table `movies` (MoviesTable): it is not there; deploy"), "{said}");
+    assert!(
+        said.contains("table `movies` (MoviesTable): the table does not exist; deploy"),
+        "{said}"
+    );
     let said = refusal(folder.path(), &url, "another");
     assert!(said.contains("InvalidSignatureException"), "{said}");
     assert_eq!(store.endpoint.ok("ListTables", &json!({}))["TableNames"], json!([]));

@@ -207,9 +207,9 @@ fn what_keeps_a_handler_from_running_is_named_before_it_starts() {
     for (properties, part) in [
         (
             "Runtime: python3.13, Handler: app.run",
-            "`app.py`, which has the handler `app.run`, is not there",
+            "`app.py`, the file of the handler `app.run`, does not exist",
         ),
-        ("Runtime: nodejs22.x, Handler: a.b, CodeUri: gone", "the folder `gone` is not there"),
+        ("Runtime: nodejs22.x, Handler: a.b, CodeUri: gone", "the folder `gone` does not exist"),
         ("Runtime: nodejs22.x, Handler: typed.run", "`typed.ts` is TypeScript"),
         ("Runtime: java21, Handler: a.B", "no function for `java21` is run here"),
         ("Handler: app.run", "`Runtime` is missing"),
