@@ -1,4 +1,5 @@
-//! The binary `weir`: the command line, and the verbs about the template and the running system.
+//! The library of the binary `weir`: the command line, and the verbs for the template and the running
+//! system.
 //!
 //! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations`.
 

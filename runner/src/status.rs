@@ -29,12 +29,12 @@ use self::settled::{SettledCheck, SettledSearch};
 
 /// The interval at which `weir up` writes the file.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The time in milliseconds for which a shard counts as caught up after its end was seen. After it, the next
-/// read has had no answer for too long. It is the time of twenty reads of an idle shard on AWS, and of more
-/// here.
+/// The time in milliseconds for which a shard counts as caught up after a read reached its end. If the
+/// next read takes longer, the shard counts as unreachable. On AWS, an idle shard is read twenty times
+/// in this period; on this machine, more often.
 const TIP_MS_MAX: u64 = 5_000;
-/// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard is
-/// read several times a second, an unreachable one every 10 s.
+/// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard
+/// is read several times a second, an unreachable shard every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// The file below the data folder.
@@ -43,11 +43,11 @@ const FILE: &str = "status.json";
 /// Arguments of `weir status`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # exit code 3 while records wait\n\n--exit-code: 3 when records wait, a shard is blocked, a mapping has ended or does not run here, or records were lost or were discarded since `weir up` started and not redriven. Functions that accept `not-run-here` and mappings with `Enabled: false` are ignored\n\nThe second table counts the records of each mapping since `weir up` started. In JSON these counts are on the first row of a mapping and null on its others, so that sums are right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # exit code 3 while records wait\n\n--exit-code: 3 when records wait, a shard is blocked, a mapping has ended or does not run here, or records were lost, or were discarded since `weir up` started and have not been redriven. Functions that accept `not-run-here` and mappings with `Enabled: false` are ignored\n\nThe second table counts the records of each mapping since `weir up` started. In JSON, the first row of a mapping has these counts and its other rows have null, so that sums are correct"
 )]
 pub struct StatusArguments {
-    /// Exit with 3 when records wait or were discarded, or a shard is blocked; waits about a second
-    /// until all earlier writes are accounted for
+    /// Exit with 3 when records wait or were discarded, or a shard is blocked; first waits about a
+    /// second until all earlier writes are accounted for
     #[arg(long)]
     pub exit_code: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) async fn keep(system: &System, directory: &Path) {
     let mut is_told = false;
     loop {
         let text = format!("{}\n", describe(system));
-        // Renaming replaces the file atomically. A failed write is repeated in the next period.
+        // Renaming replaces the file atomically. A failed write is retried in the next period.
         let written = match tokio::fs::write(&part, &text).await {
             Ok(()) => tokio::fs::rename(&part, &path).await,
             failed => failed,
@@ -74,7 +74,7 @@ pub(crate) async fn keep(system: &System, directory: &Path) {
             && !is_told
         {
             tracing::warn!(
-                "cannot write `{}`: {error}; until it can, `weir status` and `weir streams explain` show an old state",
+                "cannot write `{}`: {error}; until a write succeeds, `weir status` and `weir streams explain` show an old state",
                 path.display()
             );
         }
@@ -90,12 +90,12 @@ fn machine_ms() -> i64 {
 }
 
 fn describe(system: &System) -> Value {
-    // The values of the status are from between this time and the next one.
+    // The values of the status are not older than this time.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
         let totals = &status.totals;
-        // An ended mapping reads nothing, so its tick does not matter.
+        // A mapping that has ended reads no shard, so its tick has no meaning.
         let tick_ms = if end.is_some() { 0 } else { tick_ms };
         json!({
             "mapping": name,
@@ -169,7 +169,7 @@ fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
     }
 }
 
-/// Returns the number of waiting records in the file, for each mapping that has some.
+/// Returns the number of waiting records in the file, for each mapping that has waiting records.
 pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
     let status = read(directory).unwrap_or_default();
     let of_shard = |shard: &Value| {
@@ -183,7 +183,7 @@ pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
     list(&status, "mappings").iter().map(of_mapping).filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the last status in the file, of a running or ended system.
+/// Returns the status in the file. The system may have ended since.
 pub(crate) fn read(directory: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
     serde_json::from_str(&text).ok()
@@ -216,7 +216,7 @@ fn last(directory: &Path) -> Result<Value, String> {
     Ok(status)
 }
 
-/// Adds to the status the number of each mapping's discarded records that were redriven.
+/// Adds to each mapping of the status the number of its discarded records that were redriven.
 fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Redriven>) {
     let given_up = |it: &Value| it.pointer("/totals/discarded").and_then(Value::as_u64);
     if list(status, "mappings").iter().all(|mapping| given_up(mapping).unwrap_or(0) == 0) {
@@ -227,8 +227,8 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
     for mapping in mappings.into_iter().flatten() {
         let own = mapping.get("mapping").and_then(Value::as_str);
         let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
-        // If the journal lacks some discarded records, the number of redriven ones is unknown and counts as
-        // 0.
+        // If the journal lacks some of the discarded records, the number of redriven records is unknown
+        // and counts as 0.
         let has_all = given_up(mapping) == Some(own.discarded);
         let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
@@ -237,8 +237,8 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Re
     }
 }
 
-/// Polls the status until it is certain that all earlier writes are processed, and everything that functions
-/// wrote because of them. Returns at once if a record waits or something failed.
+/// Polls the status until it is certain that all earlier writes have been processed, including the
+/// writes that functions made in response. Returns at once if a record waits or something failed.
 fn settled(directory: &Path, output: Output) -> Result<StatusView, String> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());
@@ -261,11 +261,11 @@ fn settled(directory: &Path, output: Output) -> Result<StatusView, String> {
             let why = match settling.unread(&status).as_slice() {
                 [] => "new records keep arriving".to_owned(),
                 unread => {
-                    format!("these mappings have not read every shard again: {}", unread.join(", "))
+                    format!("these mappings have not yet reread every shard: {}", unread.join(", "))
                 }
             };
             let seconds = SETTLE_MAX.as_secs();
-            shown.remarks.push(format!("not settled after {seconds} s: {why}"));
+            shown.remarks.push(format!("the system has not settled after {seconds} s: {why}"));
             return Ok(shown);
         }
         std::thread::sleep(PERIOD / 10);
@@ -288,11 +288,12 @@ pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
     list(status, "disabled").iter().any(is_it)
 }
 
-/// The rows and remarks of a status, and whether everything is well: no failure and no waiting record.
+/// The rows and remarks of a status, and whether the system is healthy: no failure and no waiting
+/// record.
 struct StatusView {
     /// One row for each shard. It ends with the counts of the shard's mapping.
     rows: Vec<Vec<Value>>,
-    /// The name and the counts of each mapping that has read something.
+    /// The name and the counts of each mapping that has read records.
     counts: Vec<Vec<Value>>,
     remarks: Vec<String>,
     is_well: bool,
@@ -309,7 +310,7 @@ fn show(status: &Value, output: Output) -> StatusView {
         let of = |name: &str| disabled.get(name).and_then(Value::as_str).unwrap_or_default();
         shown.rows.push(row_without_shards(of("mapping"), DISABLED));
         shown.remarks.push(format!(
-            "{}: disabled in the template (`Enabled: false`), so nothing is read for `{}`",
+            "{}: disabled in the template (`Enabled: false`), so no record is read for `{}`",
             of("mapping"),
             of("function")
         ));
@@ -322,7 +323,7 @@ fn show(status: &Value, output: Output) -> StatusView {
         shown.is_well &= of("accepted") == json!(true);
         let text = |name: &str| of(name).as_str().unwrap_or_default().to_owned();
         shown.remarks.push(format!(
-            "{}: does not run here, so no stream invokes `{}`: {}",
+            "{}: does not run on this machine, so no stream invokes `{}`: {}",
             text("mapping"),
             text("function"),
             text("reason")
@@ -331,7 +332,7 @@ fn show(status: &Value, output: Output) -> StatusView {
     shown
 }
 
-const KEPT: &str = "`weir streams explain RECORD` shows where they are kept";
+const KEPT: &str = "`weir streams explain RECORD` shows where discarded records are kept";
 
 /// The records that a mapping has not delivered since it started.
 struct UndeliveredRecords {
@@ -362,7 +363,7 @@ impl StatusView {
         if output != Output::Table {
             return output::rows(output, &all, &self.rows);
         }
-        // A row has more cells than this table has columns; the others are not shown.
+        // A row has more cells than this table has columns; the table omits the surplus cells.
         output::rows(output, &HEADINGS, &self.rows);
         if !self.counts.is_empty() {
             output::show("\n");
@@ -381,8 +382,8 @@ impl StatusView {
         let (discarded, gaps) = (total("discarded"), total("gaps"));
         let redriven = total("redriven").min(discarded);
         let counts = counts::of(mapping);
-        // The counts are those of a mapping, so only its first row has them. Sums over all rows are then
-        // correct.
+        // The counts belong to the mapping, so only the mapping's first row has them, which keeps sums
+        // over all rows correct.
         let mut first = Some(counts.clone());
         let shards = list(mapping, "shards");
         let has_ended = mapping.get("ended") == Some(&json!(true));
@@ -400,7 +401,7 @@ impl StatusView {
             if has_ended && state != "done" {
                 state = json!(ENDED);
             }
-            // Ended shards are not shown, because a day makes many of them.
+            // The table omits ended shards, because many accumulate in a day.
             if output == Output::Table && state == "done" {
                 continue;
             }
@@ -420,20 +421,22 @@ impl StatusView {
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);
         let ended = mapping.get("ended") == Some(&json!(true));
         if let Some(why) = unavailable.filter(|_| !ended) {
-            self.remarks.push(format!("{name}: its stream cannot be listed: {why}"));
+            self.remarks
+                .push(format!("{name}: cannot list the shards of the mapping's stream: {why}"));
         } else if mapping.get("described") == Some(&json!(false)) && !ended {
             self.is_early = true;
-            self.remarks.push(format!("{name}: its shards are not known yet"));
+            self.remarks
+                .push(format!("{name}: the shards of the mapping's stream are not known yet"));
         }
         if mapping.get("unsaved") == Some(&json!(true)) {
             self.remarks.push(format!(
-                "{name}: reading starts once the starting positions are on disk; the log of `weir up` shows why they are not"
+                "{name}: reading starts once the starting positions are on disk; the log of `weir up` shows why the write fails"
             ));
         }
         if ended {
-            let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
+            let why = mapping.get("end").and_then(Value::as_str).unwrap_or("unknown reason");
             self.remarks.push(format!(
-                "{name}: it has ended: {why}; its checkpoint is kept, and `weir up` resumes there after a restart"
+                "{name}: the mapping has ended: {why}; its checkpoint is kept, and a restarted `weir up` resumes from it"
             ));
         }
         if discarded > 0 {
@@ -443,11 +446,11 @@ impl StatusView {
                 _ if redriven == 0 => KEPT.to_owned(),
                 left => format!("{redriven} redriven and processed, {left} not; {KEPT}"),
             };
-            self.remarks.push(format!("{name}: {were} discarded since `weir up` began; {rest}"));
+            self.remarks.push(format!("{name}: {were} discarded since `weir up` started; {rest}"));
         }
         if gaps > 0 {
             self.remarks.push(format!(
-                "{name}: records were LOST {} since it started: the stream trimmed them before they were read",
+                "{name}: records were LOST {} since `weir up` started: the stream trimmed them before they were read",
                 output::counted(gaps, "time", "times")
             ));
         }

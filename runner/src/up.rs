@@ -1,6 +1,6 @@
 //! `weir up`: runs the template on persistent data until Ctrl-C.
 //!
-//! `system` runs the template; this module starts and ends it.
+//! `system` runs the template; this module starts and stops the system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub struct UpArguments {
     /// Region of ARNs and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
     #[arg(long)]
     pub region: Option<String>,
-    /// What the local store does with requests beyond a table's throughput: count them, or throttle
+    /// Handling of requests that exceed a table's throughput by the local store: count them, or throttle
     /// them as DynamoDB does [default: count]
     #[arg(long, value_enum)]
     pub throughput: Option<Throughput>,
@@ -66,18 +66,18 @@ pub struct UpArguments {
     /// Accept requests for this host besides localhost, at every endpoint; repeatable
     #[arg(long, value_name = "NAME")]
     pub allow_host: Vec<String>,
-    /// Accept requests of web pages of this origin, such as http://localhost:3000, at every
-    /// endpoint; repeatable
+    /// Accept requests from web pages of this origin, such as http://localhost:3000, at every endpoint;
+    /// repeatable
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
-    /// End when standard input ends, as it does when the program that started this one is gone
+    /// Stop when standard input ends, which happens when the parent process has ended
     #[arg(long)]
     pub end_with_stdin: bool,
 }
 
 impl UpArguments {
-    /// Returns the Region that the user chose. The tables of a local store belong to one Region. It therefore
-    /// ignores the environment's Region, which other tools need.
+    /// Returns the Region that the user chose. With a local store it ignores `AWS_REGION`, because the
+    /// tables of a local store belong to one Region and the variable is set for other tools.
     pub(crate) fn chosen_region(&self) -> Option<String> {
         let from_environment = || match self.store {
             StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
@@ -102,7 +102,7 @@ impl UpArguments {
     /// Validates combinations of flags that are valid individually.
     ///
     /// # Errors
-    /// The flags, and what to write instead.
+    /// The combination is invalid. The error names the flags and the correction.
     pub(crate) fn check_together(&self) -> Result<(), String> {
         self.check_store_is_here()?;
         self.check_ports_differ()?;
@@ -116,7 +116,7 @@ impl UpArguments {
         let flag = of_local.iter().find(|(_, said)| *said && self.store == StoreChoice::Aws);
         match flag {
             Some((flag, _)) => Err(format!(
-                "{flag} configures the local store, which --store aws does not start: remove one of them"
+                "{flag} configures the local store, which --store aws does not start: remove one of the two flags"
             )),
             None => Ok(()),
         }
@@ -134,7 +134,7 @@ impl UpArguments {
             let earlier = ports.iter().take(at).find(|(_, other)| other == port);
             if let (Some((other, _)), 1..) = (earlier, port) {
                 return Err(format!(
-                    "{other} and {flag} are both {port}: give each a port of its own, or 0 for a free one"
+                    "{other} and {flag} are both {port}: set different ports, or 0 for a free port"
                 ));
             }
         }
@@ -154,7 +154,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
         _ => return fault("it does not begin with http://"),
     }
     let Some(authority) = uri.authority() else { return fault("it has no host") };
-    // In an address in brackets, the last colon may be a part of the address.
+    // In an IPv6 address in brackets, the last colon may be part of the host.
     let behind_host = authority.as_str().rsplit_once(authority.host()).map_or("", |parts| parts.1);
     if authority.host().is_empty() || authority.as_str().contains('@') {
         return fault("it has no host");
@@ -163,7 +163,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
         return fault("it has no port after the colon");
     }
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return fault("it has a path, which Lambda's API sets");
+        return fault("it has a path, but Lambda's API determines the path");
     }
     Ok(text.to_owned())
 }
@@ -171,7 +171,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
 /// The store on which a template runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum StoreChoice {
-    /// The store of this project, with its clock
+    /// The local store, with its own clock
     #[default]
     Local,
     /// DynamoDB, with the credentials of the environment; functions write to real tables
@@ -192,7 +192,7 @@ pub struct Template<'a> {
 /// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The part that cannot be started, and how to fix it.
+/// A part of the system cannot be started. The error says how to fix it.
 pub async fn run(
     arguments: &UpArguments,
     stack: Stack,
@@ -215,11 +215,11 @@ pub async fn run(
         output::say(&line);
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
-    // From here on Ctrl-C shuts the system down in an orderly way, even while functions are being compiled.
+    // From here on, Ctrl-C shuts the system down gracefully, even while functions are compiled.
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
-        _ = &mut interrupted => return Err("interrupted before everything had started".to_owned()),
+        _ = &mut interrupted => return Err("interrupted during startup".to_owned()),
     };
     if let Ok(store) = system.store() {
         store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
@@ -239,14 +239,16 @@ pub async fn run(
         _ = &mut interrupted => {}
         () = status::keep(&system, &arguments.directory) => {}
     }
-    tracing::info!("shutting down after the running invocations; Ctrl-C again ends at once");
+    tracing::info!(
+        "waiting for running invocations before shutdown; press Ctrl-C again to stop immediately"
+    );
     let again = tokio::spawn(interruption::requested());
     let ended = tokio::select! {
         () = system.shutdown() => Ok(()),
-        // The next start delivers unfinished batches again, as after a crash.
-        _ = again => Err("interrupted during invocations; the next start delivers their batches again".to_owned()),
+        // The next start redelivers unfinished batches, as after a crash.
+        _ = again => Err("interrupted during invocations; the next start redelivers their batches".to_owned()),
     };
-    // The file may have been removed, or may belong to another run.
+    // The file may have been removed, or may belong to a different `weir up`.
     let own = std::process::id();
     if RunningState::here().last_published().is_some_and(|said| said.process == own) {
         let _ = std::fs::remove_file(RUNNING_FILE);
@@ -254,7 +256,7 @@ pub async fn run(
     ended
 }
 
-/// Returns a line for each option that has no effect on a template.
+/// Returns a warning for each option that has no effect with this template.
 fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
     let has_mapping = stack.mappings.iter().any(|mapping| mapping.enabled);
     let no_mapping = "the template has no event source mapping that is enabled";
@@ -271,9 +273,9 @@ fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
 /// Returns commands that the user may need next. Only the local store has a clock to advance.
 fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] {
     const COMMANDS: [(&str, &str); 3] = [
-        ("weir streams explain --last", "why a function did, or did not, run"),
-        ("weir status", "how far each mapping has got"),
-        ("weir clock advance 26h", "let a day pass"),
+        ("weir streams explain --last", "why a function ran, or did not run"),
+        ("weir status", "the progress of each mapping"),
+        ("weir clock advance 26h", "advance time by a day and two hours"),
     ];
     let [on_any_store @ .., _] = &COMMANDS;
     match store {
@@ -293,7 +295,7 @@ async fn end(with_stdin: bool) {
 /// Shows the environment variables that other tools need.
 fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
-        tracing::info!("running; Ctrl-C ends it. In another terminal:");
+        tracing::info!("running until Ctrl-C. In another terminal:");
         tracing::info!(
             "  export AWS_ENDPOINT_URL_DYNAMODB={url} AWS_ENDPOINT_URL_S3={}",
             system.s3_url()
@@ -304,7 +306,7 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
             region = system.stack().region
         );
     } else {
-        tracing::info!("running; Ctrl-C ends it");
+        tracing::info!("running until Ctrl-C");
     }
 }
 
@@ -312,7 +314,7 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
 fn refuse_beside_another() -> Result<(), String> {
     match RunningState::here() {
         RunningState::Running(other) => Err(format!(
-            "`weir up` (process {}) already runs in this folder, on {}; stop it, or start this one from another folder with --template FILE",
+            "`weir up` (process {}) is already running in this folder with data folder `{}`; stop it, or start this one in another folder with --template FILE",
             other.process,
             other.directory.display()
         )),
@@ -320,14 +322,14 @@ fn refuse_beside_another() -> Result<(), String> {
     }
 }
 
-/// Returns the tables whose streams are archived by a function. Such a function has the variable with the
-/// archive's bucket.
+/// Returns the tables whose streams a function archives. Such a function has the environment variable
+/// for the archive's bucket.
 fn archived_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "ARCHIVE_BUCKET")
 }
 
-/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and erases
-/// from. They are variables of this function.
+/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and
+/// erases rows from. Both are environment variables of this function.
 fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
     let environment = &stack.functions.iter().find(of_id)?.environment;
@@ -335,8 +337,8 @@ fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
 }
 
-/// Returns the tables whose streams the migration function reads. This function has the variable with the
-/// control table.
+/// Returns the tables whose streams the migration function reads. This function has the environment
+/// variable for the control table.
 fn migrated_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "CONTROL_TABLE")
 }
@@ -357,8 +359,8 @@ fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
     tables.into_iter().collect()
 }
 
-/// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would compile again
-/// after each change of it.
+/// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would rebuild
+/// after each change of the data.
 fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
@@ -369,8 +371,8 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
 }
 
-/// If another program runs the functions, writes the variables of each function in the format of `cargo
-/// lambda watch --env-file`.
+/// With `--invoke-url`, writes the environment variables of each function in the format of `cargo lambda
+/// watch --env-file`.
 fn write_environments(
     system: &System,
     arguments: &UpArguments,
@@ -392,20 +394,23 @@ fn write_environments(
         if of_cargo.contains(function.as_str()) {
             tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
         } else {
-            tracing::info!("invoke     {function}, with the variables of {}", path.display());
+            tracing::info!(
+                "invoke     {function}, with the environment variables in {}",
+                path.display()
+            );
         }
     }
     if !of_cargo.is_empty() && !ignores_data(project) {
         tracing::warn!(
-            "invoke     a `cargo lambda watch` that was started before `weir up` builds again at each write below .weir: add /.weir to `{}`, or start it again now",
+            "invoke     a `cargo lambda watch` that was started before `weir up` rebuilds on every write below .weir: add /.weir to `{}`, or restart `cargo lambda watch`",
             project.join(".gitignore").display()
         );
     }
     Ok(())
 }
 
-/// Returns whether a file of the project makes watchers ignore `.weir`. Watchers read such files when they
-/// start, so the file that `weir up` writes is too late for a running watcher.
+/// Returns whether a file of the project makes watchers ignore `.weir`. A watcher reads ignore files
+/// when it starts, so a running watcher does not see the file that `weir up` writes.
 fn ignores_data(project: &Path) -> bool {
     [".gitignore", ".ignore"].iter().any(|name| {
         let text = std::fs::read_to_string(project.join(name)).unwrap_or_default();
@@ -445,7 +450,7 @@ fn write_running(
             .filter(|absent| absent.what == Absent::Function)
             .map(|absent| (absent.resource.clone(), absent.reason.clone()))
             .collect(),
-        // If the path cannot be resolved or is not valid text, commands take no parameters from this file.
+        // If the path cannot be resolved or is not UTF-8, commands take no parameters from this file.
         template: std::fs::canonicalize(template.path)
             .ok()
             .filter(|path| path.to_str().is_some())
@@ -454,7 +459,7 @@ fn write_running(
     };
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
-    // Renaming is atomic, so a reader finds the whole file or none.
+    // A rename is atomic, so a reader finds either the complete file or no file.
     let whole = path.with_extension("json.new");
     path.parent()
         .map_or(Ok(()), std::fs::create_dir_all)

@@ -12,7 +12,7 @@ pub struct Expect<'e> {
     pub phases: &'e [Phase],
     /// The command that must hold the migration; `None` accepts any holder.
     pub holder: Option<&'e str>,
-    /// The run of tasks that must be the last one; `None` accepts any run.
+    /// The run of tasks that must be the latest run; `None` accepts any run.
     pub run: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl<'e> Expect<'e> {
         Self { phases, holder: Some(holder), run: None }
     }
 
-    /// Expects in addition that this run of tasks is the last one.
+    /// Expects in addition that this run of tasks is the latest run.
     #[must_use]
     pub fn with_run(self, run: u64) -> Self {
         Self { run: Some(run), ..self }

@@ -1,5 +1,5 @@
 //! Migrations as a state machine over one table: a type for each entry of the control table, every move
-//! of a migration, and the switch of readers and writers.
+//! (state transition) of a migration, and the switch of readers and writers.
 //!
 //! The command line and the workers communicate through this table. A command writes the requested
 //! work. A worker reads it from the table's stream and writes its progress. The fields of a type

@@ -1,9 +1,10 @@
 //! The cut-over and the revert: one switch with two directions, as a state machine.
 //!
-//! The switch blocks writers, drains what they wrote, commits with one write, and opens the route
-//! to the other side. A failure before the commit causes a roll-back, and writers continue on their
-//! old side. After the commit the switch can only be finished, by running the command again. If the
-//! commit gets no response, the roll-back finds out whether the commit was written.
+//! The switch blocks writers, drains their writes from the streams, commits with one write, and
+//! opens the route to the other side. A failure before the commit causes a roll-back, and writers
+//! continue on their old side. After the commit, the switch can only be finished, by running the
+//! command again. If the commit gets no response, the roll-back checks whether the commit was
+//! written.
 //!
 //! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that
 //! follows. This module does not read, write or wait.
@@ -16,7 +17,7 @@ use crate::route::Side;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(Direction);
 
-/// The facts that are known before a switch begins.
+/// The facts about the migration and the command that are known before a switch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchFacts {
     /// The phase of the migration.
@@ -32,7 +33,7 @@ pub enum Step {
     FindFollowers,
     /// Check that every document that was split can be assembled again, as the revert requires.
     CheckDocuments,
-    /// Check that no comparison is running, and that the result of the last one is known.
+    /// Check that no comparison is running, and that the result of the last comparison is known.
     CheckComparison,
     /// Wait until few changes are pending. Writers are not blocked.
     CatchUp,
@@ -48,7 +49,7 @@ pub enum Step {
     CheckAgain,
     /// Close the route for writers, and wait until each writer has seen it.
     BlockWriters,
-    /// Prove that every record is applied.
+    /// Prove that functions have applied every stream record.
     Drain,
     /// Check again that every document can be assembled. Workers have tried all documents by now.
     CheckDocumentsAgain,
@@ -94,13 +95,14 @@ pub enum End {
     Failed,
     /// A step failed, and the roll-back failed too: writers may be blocked.
     Stuck,
-    /// The switch is committed but not finished: writers may be blocked until the verb runs again.
+    /// The switch is committed but not finished: writers may be blocked until an operator runs the
+    /// command again.
     Unfinished,
     /// Readers and writers use the other side, but tombstones or marks must still be removed.
     NeedsCleaning,
 }
 
-/// What follows a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next step.
@@ -259,7 +261,7 @@ impl Switch {
     }
 }
 
-/// Returns the end of a switch that failed without leaving changes.
+/// Returns the result of a switch that failed without leaving changes.
 fn ended(outcome: Outcome) -> End {
     match outcome {
         Outcome::Refused => End::Refused,

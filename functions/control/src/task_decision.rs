@@ -1,5 +1,5 @@
-//! What a worker does with a task whose stream record it received, depending on the state of the
-//! migration.
+//! The decision of a worker about a task whose stream record it received, depending on the state of
+//! the migration.
 //!
 //! This module does not consider leases and the lag of streams.
 
@@ -43,8 +43,9 @@ impl State {
                 _ => TaskDecision::CheckLater,
             };
         }
-        // A pause stops only the backfill, because a person waits for comparisons and for the end
-        // of a migration. `resume` writes every task again, so each task gets a new stream record.
+        // A pause stops only the backfill, because an operator waits for comparisons and for the
+        // end of a migration. `resume` writes every task again, so each task gets a new stream
+        // record.
         match self.stopped {
             true if task.work == Work::Touch => TaskDecision::RemoveMarks,
             false if !self.paused || !task.is_backfill() => TaskDecision::Work,

@@ -1,5 +1,5 @@
-//! What each verb of `weir migrate` does in each phase, as one table. A refusal contains the reason
-//! and the command that helps.
+//! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
+//! reason and the command to run instead.
 //!
 //! A command first looks up its verb and the phase that it read in this table. The transaction that
 //! changes the phase is conditional on the same phases, so only one of two concurrent commands
@@ -8,14 +8,14 @@
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
-/// A verb that changes what a migration does.
+/// A verb of `weir migrate` that changes the course of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Starts a migration, or resumes its start.
     Start,
     /// Pauses the backfill.
     Pause,
-    /// Resumes the backfill and wakes workers.
+    /// Resumes the backfill and makes workers retry tasks that were set aside.
     Resume,
     /// Sets the rate of the backfill.
     Throttle,
@@ -36,10 +36,10 @@ pub enum Verb {
 pub enum VerbDecision {
     /// The verb is carried out.
     CarryOut,
-    /// Another command began the verb and did not finish it; this command takes over.
+    /// Another command began the verb and did not finish it; this command continues the work.
     TakeOver,
-    /// The verb is already done. Its last step is repeated, because the command that did it may have
-    /// died before that step.
+    /// The verb was already carried out. Its last step is repeated, because the earlier command may
+    /// have died before that step.
     AlreadyDone,
     /// The verb is refused, for this reason.
     Refused(String),
@@ -108,7 +108,7 @@ fn pause(phase: Phase) -> PhaseDecision {
         | Phase::CutOver
         | Phase::Reverting
         | Phase::Returning
-        | Phase::Completing => Err("the backfill is over, there is nothing to pause"),
+        | Phase::Completing => Err("the backfill is complete, so there is nothing to pause"),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
@@ -135,15 +135,15 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
         }
         Phase::CuttingOver => Err(
-            "another command is cutting it over: `weir migrate cutover NAME` takes over from it",
+            "another command is cutting it over: `weir migrate cutover NAME` replaces that command",
         ),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver | Phase::Completing => {
-            Err("the targets no longer follow the sources, there is nothing to compare")
+            Err("the targets no longer follow the sources, so there is nothing to compare")
         }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -162,7 +162,7 @@ fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Reverting | Phase::Returning => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Completing => {
             Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
@@ -185,7 +185,7 @@ fn revert(kind: Kind, phase: Phase) -> PhaseDecision {
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Completing => {
-            Err("the way back is closed: `weir migrate complete NAME` finishes it")
+            Err("it can no longer be reverted: `weir migrate complete NAME` finishes it")
         }
         Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -206,7 +206,7 @@ fn complete(kind: Kind, phase: Phase) -> PhaseDecision {
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Reverted | Phase::Aborted => Err(ENDED),

@@ -29,8 +29,8 @@ pub enum Event<'p> {
 pub struct BatchRecord<'p> {
     /// The record's JSON, unchanged.
     pub raw: &'p str,
-    /// The decoded form, if it was kept. It is boxed, because most functions do not keep it for
-    /// most records.
+    /// The decoded record, if it was kept. It is boxed, because most functions keep few decoded
+    /// records.
     decoded: OnceLock<Box<Result<LambdaRecord, RecordError>>>,
 }
 
@@ -62,8 +62,8 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })
 }
 
-/// Decodes an event, and calls `look` for each record of a batch with its position. Reads the text
-/// once, which `decode` followed by such calls reads twice. Returns the event and what `look`
+/// Decodes an event, and calls `look` for each record of a batch with its position. Parses the text
+/// once; `decode` followed by such calls would parse it twice. Returns the event and what `look`
 /// accumulated.
 ///
 /// # Errors
@@ -84,7 +84,8 @@ pub fn decode_each<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // An unusual event cannot be read in one pass. What `look` accumulated until then is dropped.
+    // An unusual event cannot be read in one pass. The values that `look` has accumulated are
+    // dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {
@@ -100,13 +101,13 @@ impl<'p> BatchRecord<'p> {
     }
 
     /// Returns the decoded record, or why it cannot be decoded. Decodes the record once and keeps
-    /// the result as long as the batch.
+    /// the result until the batch is dropped.
     pub fn record(&self) -> &Result<LambdaRecord, RecordError> {
         self.decoded.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
-    /// Calls `look` with the decoded record. Unless the record was kept, its decoded form exists
-    /// only during this call and borrows from the text, because 10,000 decoded records take several
+    /// Calls `look` with the decoded record. Unless the decoded record was kept, it exists only
+    /// during this call and borrows from the text, because 10,000 decoded records take several
     /// times the memory of their text.
     pub fn with_decoded<T>(
         &self,
@@ -134,8 +135,8 @@ impl<'p> BatchRecord<'p> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
-    /// The first record to deliver again, with all records after it. The list has at most one
-    /// entry.
+    /// The first record to deliver again; Lambda also redelivers all records after it. The list has
+    /// at most one entry.
     pub batch_item_failures: Vec<BatchItemFailure>,
 }
 

@@ -1,8 +1,8 @@
 //! The quarantine: stores records that fail in every retry, each with the reason.
 //!
-//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name is
-//! derived from the record, so a redelivered record is stored once. It contains the event id,
-//! because sequence numbers are unique only within a shard, not within a stream.
+//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name of the
+//! object is derived from the record, so a redelivered record is stored once. The name contains the
+//! event id, because sequence numbers are unique only within a shard, not within a stream.
 
 use bytes::Bytes;
 use model::arn::StreamArn;
@@ -46,7 +46,7 @@ impl<O: ObjectStore> Quarantine<O> {
             match put.await {
                 Ok(PutOutcome::Created { .. } | PutOutcome::Exists) => return Ok(name),
                 Ok(PutOutcome::Contended) => {
-                    "another writer writes the same object".clone_into(&mut failure);
+                    "another writer is writing the same object".clone_into(&mut failure);
                 }
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),

@@ -11,7 +11,7 @@ use crate::fan_out::{Copy, DeploymentHops, LatestOriginState, Origin, Revision};
 use crate::migration::{Document, Keys, Registers, Target};
 use crate::versions::Changes;
 
-/// A statement that can be joined with another one about the same target.
+/// A statement that can be joined with another statement about the same target.
 ///
 /// The join is associative, commutative and idempotent. A batch may therefore be folded into one write
 /// for each target. A statement that is applied twice, late or out of order has no further effect. (A
@@ -21,10 +21,10 @@ pub trait Join {
     fn join(&mut self, other: Self);
 }
 
-/// A statement that consists only of its target.
+/// A statement without content, for effects that consist only of their target.
 impl Join for () {
     fn join(&mut self, (): ()) {
-        // Two equal statements are one.
+        // Two equal statements need no join.
     }
 }
 
@@ -66,7 +66,7 @@ pub enum Effect {
         /// The job's revision; see [`Revision`].
         revision: Revision,
     },
-    /// A copy must be checked: it must hold the current values of its origin.
+    /// A copy must be checked, because it may lack the current values of its origin.
     CheckCopy {
         /// The copy.
         copy: Copy,
@@ -81,13 +81,13 @@ pub enum Effect {
         /// The registers of the source items that have this target.
         registers: Registers,
     },
-    /// An item is as the plan of a migration requires. The effect contains no data: the write follows
-    /// from the current item.
+    /// An item must be as the plan of a migration requires. The effect contains no data, because the
+    /// write follows from the current item.
     Rewrite {
         /// The item.
         target: Target,
     },
-    /// A document equals the assembly of its current parts.
+    /// A document must equal the assembly of its current parts.
     Assemble {
         /// The document.
         document: Document,
@@ -96,7 +96,7 @@ pub enum Effect {
     },
 }
 
-/// The joined statements of a batch about one target, and the records that they come from.
+/// The joined statements of a batch about one target, and the records from which they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined<T> {
     /// The joined statements.

@@ -1,8 +1,8 @@
 //! Classifies errors of write conflicts and throttling, and decides how often to retry.
 //!
-//! DynamoDB cancels a transaction, also a read-only one, while another write or transaction uses
-//! one of its items. It also rejects a plain write to an item of a running transaction. In both
-//! cases it has applied nothing.
+//! DynamoDB cancels a transaction, also a read-only one, while another write or transaction uses one of
+//! its items. It also rejects a plain write to an item of a running transaction. In both cases, no write
+//! was applied.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use crate::sdk_error::is_throttle;
 use mapping::BackOff;
 
-/// Maximum attempts on conflicts; their pauses take about ten seconds. A longer conflict means that
-/// the item has too many writers.
+/// Maximum attempts on conflicts; the pauses between them add up to about ten seconds. A longer conflict
+/// means that the item has too many writers.
 const ATTEMPTS_MAX: u32 = 50;
 /// The pauses grow to the duration of a few transactions. They are random, so that the same writers
 /// do not collide again.
 const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
-/// Maximum attempts while a table is throttled. Their pauses take 30 to 60 seconds, in which burst
-/// capacity recovers.
+/// Maximum attempts while a table is throttled. The pauses between them add up to 30 to 60 seconds, in
+/// which burst capacity recovers.
 const THROTTLED_MAX: u32 = 20;
 /// Pauses after throttling, which lasts longer than a conflict.
 const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
@@ -38,7 +38,7 @@ impl Attempts {
         Self { made: 1, throttled: 1, seed: RandomState::new().hash_one(0_u8) }
     }
 
-    /// Waits for the next attempt after a conflict; returns `false` when none remains.
+    /// Waits before the next attempt after a conflict. Returns `false` when no attempt remains.
     pub async fn next(&mut self) -> bool {
         let pause = self.pause(NotApplied::Busy);
         wait(pause).await
@@ -93,8 +93,8 @@ pub fn is_contended(code: Option<&str>, text: &str) -> bool {
 pub enum NotApplied {
     /// A condition failed: an item has changed.
     Changed,
-    /// Another transaction or write used one of its items at the same time. A retry may succeed at
-    /// once.
+    /// A concurrent transaction or write used one of the transaction's items. A retry may succeed
+    /// immediately.
     Busy,
     /// A table is throttled: a retry may succeed later.
     Throttled,

@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all verbs.
 //!
 //! On a signal, a long verb prints its progress and how to resume it, and exits with the code that
-//! shells expect. Its finished work stays, so it can be run again. `NATURES` has an entry for every
-//! verb; a test compares it with the command line.
+//! shells expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for
+//! every verb; a test compares it with the command line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// Time limit for a verb to end after the signal. The process exits after it, because work that
+/// Time limit for a verb to end after the signal. After the limit the process exits, because work that
 /// never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
@@ -53,7 +53,7 @@ impl From<Signal> for ExitCode {
     }
 }
 
-/// Exit code of the first signal; 0 before it.
+/// Exit code of the first signal; 0 before the first signal.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
 /// Waits for Ctrl-C or SIGTERM.
@@ -127,7 +127,7 @@ pub enum SignalReaction {
     Short,
     /// The verb runs until it is interrupted.
     UntilInterrupted,
-    /// The verb shuts down in order, and reports what is left.
+    /// The verb shuts down gracefully, and reports the remaining work.
     OrderlyShutdown,
     /// The verb takes long. The text says how to resume it.
     Long(&'static str),
@@ -175,16 +175,18 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("archive restore", Long("run the same command again: restored items are skipped")),
     (
         "archive compact",
-        Long("the function finishes its current part; run the same command again for the others"),
+        Long(
+            "the function finishes its current part; run the same command again for the remaining parts",
+        ),
     ),
     (
         "archive erase",
         Long(
-            "the function finishes its current part and keeps the receipt of the earlier ones; run the same command again for the others",
+            "the function finishes its current part and keeps the receipts of finished parts; run the same command again for the remaining parts",
         ),
     ),
     ("counters read", Short),
-    ("counters fold", Long("run the same command again: it moves the slots that are left")),
+    ("counters fold", Long("run the same command again: it moves the remaining slots")),
     ("counters vote", Short),
     ("counters recount", Long("run the same command again: repairs are atomic")),
     (
@@ -230,7 +232,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     (
         "editions prepare",
         Long(
-            "the edition stays `preparing` and is never published; run the same command again for another one, and `weir editions prune` removes this one",
+            "the edition stays `preparing` and is never published; run the same command again to prepare a new edition, and `weir editions prune` to remove this edition",
         ),
     ),
     ("editions check", Long("nothing was changed; run the same command again")),
@@ -272,7 +274,7 @@ fn farewell(
     Some(resume.map_or(head.clone(), |resume| format!("{head}; {resume}")))
 }
 
-/// Runs a verb until it ends or a signal comes. An orderly verb handles the signal itself.
+/// Runs a verb until it ends or a signal arrives. An orderly verb handles the signal itself.
 ///
 /// # Errors
 /// Why the verb failed.

@@ -16,15 +16,15 @@ use locks::Mutex;
 
 use crate::output::say;
 
-/// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds,
-/// and at most to 30.
+/// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds, at
+/// most 30 seconds.
 const ATTEMPTS_MAX: u32 = 10;
 /// The first pause; each is twice as long as the previous one, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long an endpoint may be unreachable before retries end. A store restarts within this time,
-/// and a wrong address is reported soon.
+/// How long an endpoint may be unreachable before retries end: long enough for a store to restart, and
+/// short enough to report a wrong address soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Returns the attempts and pauses.
@@ -38,16 +38,16 @@ pub fn config() -> RetryConfig {
 /// The result of an attempt, as far as it shows whether the endpoint is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AttemptResult {
-    /// Any answer, also an error response.
+    /// Any response, also an error response.
     Answer,
     /// No connection was accepted.
     Refused,
-    /// A connection was accepted, and no answer came.
+    /// A connection was accepted, but no response arrived.
     NoAnswer,
 }
 
-/// Ends retries after an endpoint was unreachable for [`ABSENCE_MAX`]. Also reports an endpoint
-/// that accepts connections without answering. Clones share their state.
+/// Ends retries after an endpoint was unreachable for [`ABSENCE_MAX`]. Also reports an endpoint that
+/// accepts connections without responding. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Absence(Arc<Mutex<EndpointState>>);
 
@@ -57,13 +57,13 @@ struct EndpointState {
     attempt: Option<(String, Duration)>,
     /// The time since which the endpoint accepts no connection.
     refusing_since: Option<Instant>,
-    /// The time since which it accepts connections without answering.
+    /// The time since which the endpoint accepts connections without responding.
     silent_since: Option<Instant>,
     is_reported: bool,
-    /// How long the endpoint may be silent before a call fails; `None`: until the call has no
-    /// attempt left.
+    /// How long the endpoint may send no response before a call fails; `None` means until the call has
+    /// no attempt left.
     silence_max: Option<Duration>,
-    /// Number of attempts without an answer.
+    /// Number of attempts without a response.
     unanswered: u64,
 }
 
@@ -74,17 +74,17 @@ impl Absence {
         Self(Arc::new(Mutex::new(EndpointState { attempt, ..EndpointState::default() })))
     }
 
-    /// Makes calls fail once the endpoint was silent for `silence_max`.
+    /// Makes calls fail once the endpoint has sent no response for `silence_max`.
     pub fn bound(&self, silence_max: Duration) {
         self.known().silence_max = Some(silence_max);
     }
 
-    /// Returns true if the last attempt got no answer.
+    /// Returns true if the last attempt got no response.
     pub fn is_silent(&self) -> bool {
         self.known().silent_since.is_some()
     }
 
-    /// Returns the number of attempts without an answer so far.
+    /// Returns the number of attempts without a response so far.
     pub fn unanswered(&self) -> u64 {
         self.known().unanswered
     }

@@ -1,5 +1,5 @@
-//! The file in which a running `weir up` publishes its addresses and settings for other commands in
-//! its folder. This module also checks that the `weir up` still runs.
+//! The file in which a running `weir up` publishes its addresses and settings for other commands in its
+//! folder. This module also checks that the `weir up` is still running.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// The published addresses and settings of a `weir up`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Running {
-    /// The version of this file.
+    /// The format version of this file.
     pub schema: String,
     /// The process id.
     pub process: u32,
@@ -36,7 +36,7 @@ pub struct Running {
     /// The data folder.
     #[serde(default)]
     pub directory: PathBuf,
-    /// Names of functions, by logical id.
+    /// The names of the functions, by logical id.
     #[serde(default)]
     pub functions: BTreeMap<String, String>,
     /// The buckets.
@@ -82,8 +82,8 @@ impl RunningState {
         Self::of(Path::new(RUNNING_FILE))
     }
 
-    /// Returns the state of the `weir up` that uses a data folder. That is the one of this folder,
-    /// or of the folder whose default data folder it is.
+    /// Returns the state of the `weir up` that uses a data folder: the `weir up` of this folder, or of
+    /// the folder whose default data folder this is.
     pub fn of_data(directory: &Path) -> Self {
         let uses = |base: &Path, look: &Self| match look {
             Self::Running(said) | Self::Ended(said) => {
@@ -119,7 +119,7 @@ impl RunningState {
         }
     }
 
-    /// Returns the last published values, also of a `weir up` that has ended.
+    /// Returns the last published values, even if the `weir up` has ended.
     pub fn last_published(self) -> Option<Running> {
         match self {
             Self::NotStarted => None,
@@ -137,19 +137,19 @@ impl Running {
     /// Reads the published values of the `weir up` in this folder.
     ///
     /// # Errors
-    /// When none is running.
+    /// When no `weir up` is running.
     pub fn read() -> Result<Self, String> {
         match RunningState::here() {
             RunningState::Running(running) => Ok(running),
             RunningState::Ended(ended) => Err(ended.has_ended()),
-            RunningState::NotStarted => {
-                Err("nothing is running here: start `weir up` in this folder, in another terminal"
-                    .to_owned())
-            }
+            RunningState::NotStarted => Err(
+                "no `weir up` is running in this folder: start `weir up` here, in another terminal"
+                    .to_owned(),
+            ),
         }
     }
 
-    /// Returns the message that this `weir up` has ended.
+    /// Returns the message for a `weir up` that was killed or crashed.
     pub fn has_ended(&self) -> String {
         format!("`weir up` (process {}) was killed or crashed; start it again", self.process)
     }
@@ -160,8 +160,8 @@ impl Running {
         [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
     }
 
-    /// Returns true if its store has this address. On AWS, DynamoDB has several host names per
-    /// region, and none contains the account.
+    /// Returns true if its store has this address. On AWS, DynamoDB has several host names per region,
+    /// none of which identifies the account.
     pub fn is_at(&self, url: &str) -> bool {
         let is_same_region = |own: &str| {
             let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
@@ -170,8 +170,8 @@ impl Running {
         self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
     }
 
-    /// Returns the template's parameters of this `weir up`. They are empty if it runs another
-    /// template, or if a flag or the environment names another store as `store`.
+    /// Returns the template's parameters of this `weir up`. They are empty if the `weir up` runs a
+    /// different template, or if `store`, from a flag or the environment, is a different store.
     pub fn parameters_for(&self, template: &Path, store: Option<&str>) -> BTreeMap<String, String> {
         let is_own_store = match store {
             None => true,
@@ -198,8 +198,8 @@ impl Running {
         Ok(self.functions.get(found).map_or(found, String::as_str))
     }
 
-    /// Returns true if this `weir up` still runs. Both its process id and its port are checked,
-    /// because another process may have reused one of them.
+    /// Returns true if this `weir up` is still running. Checks both its process id and its port, because
+    /// a different process may have reused either.
     fn is_there(&self) -> bool {
         let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
         process_runs(self.process) != Some(false) && is_listening(endpoint)
@@ -228,8 +228,8 @@ fn process_runs(process: u32) -> Option<bool> {
     let Ok(stat) = std::fs::read_to_string(processes.join(format!("{process}/stat"))) else {
         return Some(false);
     };
-    // The state follows the process name in brackets. `Z` is a process that has ended while its
-    // parent has not waited for it yet.
+    // The process state follows the process name in brackets. `Z` is a zombie: a process that has ended
+    // and has not been reaped by its parent.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     Some(!matches!(state, Some('Z' | 'X')))
 }
@@ -237,7 +237,7 @@ fn process_runs(process: u32) -> Option<bool> {
 /// Returns true if a process listens at this address, as far as it is on this machine.
 fn is_listening(url: &str) -> bool {
     let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
-    // An address on another machine cannot be checked quickly, so it counts as listening.
+    // An address on a different machine cannot be checked quickly, so it counts as listening.
     address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
 }
 

@@ -1,8 +1,8 @@
 //! The local Lambda runtime: runs the resources of a template on this machine as AWS does.
 //!
 //! `system` starts everything. `poller` runs event source mappings over the Streams API. `function` runs
-//! processes on the Lambda Runtime API. `object_store` is the S3 endpoint. `journal` stores the history of
-//! each record. Migrations, archives and counters are in other crates.
+//! processes on the Lambda Runtime API. `object_store` is the S3 endpoint. `journal` stores the history
+//! of each record. Migrations, archives and counters are in other crates.
 
 pub mod function;
 pub mod journal;

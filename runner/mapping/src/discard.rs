@@ -5,8 +5,9 @@
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - A stream keeps a record for 24 hours. Without a maximum age, a record that was tried is
-//!   discarded when it is older than that. A record that was never tried is always tried once.
+//! - A stream keeps a record for 24 hours. Without a maximum age, a record that was attempted is
+//!   discarded when it is older than 24 hours. A record that was never attempted is always attempted
+//!   once.
 //! - The checkpoint waits until the destination has the failure record, or until the records are
 //!   older than those 24 hours.
 
@@ -30,8 +31,8 @@ pub(super) struct FailureDelivery {
 }
 
 impl Lane {
-    /// Splits the first segment after the records of its beginning that are all too old, or all
-    /// not. Discards the first part if it is too old, and returns whether it did.
+    /// Splits the first segment so that the records of its first part are either all too old or all not
+    /// too old. Discards the first part if it is too old, and returns whether it did so.
     pub(super) fn give_up_aged(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(first) = self.segments.front_mut() else { return false };
         let tried = first.failures > 0 || first.not_invoked > 0;

@@ -40,16 +40,16 @@ pub struct FailureObject {
 /// Discarded records and the facts about their attempts.
 pub(super) struct DiscardedRecords<'a> {
     pub(super) shard: &'a ShardId,
-    /// Never empty.
+    /// The discarded records, at least one.
     pub(super) records: &'a [Arc<Delivery>],
     pub(super) condition: Condition,
-    /// How often the function was invoked with them.
+    /// The number of invocations of the function with these records.
     pub(super) invocations: u32,
     /// `X-Amz-Function-Error` of the last attempt, if it had one.
     pub(super) function_error: Option<&'a str>,
     /// The store's time when the records were discarded, in milliseconds.
     pub(super) time_ms: i64,
-    /// The members of their event besides the records.
+    /// The members of the records' event besides `Records`.
     pub(super) members: &'a str,
 }
 

@@ -1,5 +1,5 @@
-//! The shards of the stream and their parents: which shards exist, which may be read, and which can
-//! be forgotten.
+//! Tracks the shards of the stream and their parents: the existing shards, the shards that may be read,
+//! and the shards that can be forgotten.
 //!
 //! `shard` handles the records.
 

@@ -38,9 +38,9 @@ pub struct Mapping {
     /// The tick since which the store reports that the stream does not exist.
     missing_since: Option<u64>,
     gone: Option<String>,
-    /// Number of requested listings at the moment when all known shards were done.
+    /// Number of requested listings when all known shards were done.
     done_at: Option<u64>,
-    /// Number of requested listings at the moment when the last one was answered.
+    /// Number of requested listings when the last reply to a listing arrived.
     listed_at: u64,
     /// Number of consecutive listings that failed or lacked a child.
     describe_tries: u32,
@@ -81,8 +81,8 @@ impl Mapping {
         &self.settings
     }
 
-    /// Handles one input and does everything that has become possible. The caller must carry out
-    /// the commands in order. A [`Wake`](Command::Wake) is always the last one.
+    /// Handles one input and performs all steps that have become possible. The caller must carry out the
+    /// commands in order. A [`Wake`](Command::Wake) is always the last one.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.take_in(now, input, &mut commands);
@@ -132,7 +132,7 @@ impl Mapping {
                     shard.accept_read_failure(failure, known, &mut context);
                 }
             }
-            // At most one shard has this attempt or delivery. No shard has an outdated one.
+            // At most one shard has this attempt or delivery; no shard has it if it is outdated.
             Input::Invoked { batch, outcome } => {
                 shards
                     .values_mut()
@@ -260,7 +260,7 @@ impl Mapping {
         !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
     }
 
-    /// Returns true if [`Arrived`](Input::Arrived) would make it read sooner.
+    /// Returns true if [`Arrived`](Input::Arrived) would make the mapping read sooner.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.lineage.shards.values().any(Shard::is_resting)
@@ -272,7 +272,7 @@ impl Mapping {
         self.is_over
     }
 
-    /// Returns true if it cannot read before [`Saved`](Input::Saved).
+    /// Returns true if the mapping cannot read before [`Saved`](Input::Saved).
     #[must_use]
     pub fn waits_for_save(&self) -> bool {
         self.lineage.unsaved

@@ -47,7 +47,7 @@ pub(super) struct Shard {
     pub(super) work: Work,
     /// The starting position that the checkpoint has while no record is done.
     origin: StartingPosition,
-    /// The position to read from while no record was read.
+    /// The position to read from until the first record was read.
     start: StartingPosition,
     /// Records made before this second are skipped: a `LATEST` mapping did not exist yet when they
     /// were made.
@@ -74,7 +74,7 @@ pub(super) struct Shard {
     expired: u32,
     missing: Option<Missing>,
     ended: bool,
-    /// When the last read was requested, if it found no more records; `None` if it found some.
+    /// When the last read was requested, if it reached the end of the shard's records; otherwise `None`.
     pub(super) tip_requested_at: Option<u64>,
     /// Whether the last listing contained it.
     pub(super) listed: bool,
@@ -124,9 +124,8 @@ impl Shard {
         }
     }
 
-    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be another position.
-    /// The shard is therefore read from its beginning, without the records made before
-    /// `created_ms`.
+    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be a different position.
+    /// The shard is therefore read from its beginning, without the records made before `created_ms`.
     pub(super) fn restore(id: ShardId, checkpoint: ShardCheckpoint, created_ms: i64) -> Self {
         let mut shard = Self::new(id, checkpoint.parent, StartingPosition::TrimHorizon);
         match checkpoint.position {
@@ -324,7 +323,7 @@ impl Shard {
             self.not_before_s = Some(created_ms.div_euclid(1000));
         }
         match failure {
-            // The first expired iterator is replaced at once. Further expired ones in a row need
+            // The first expired iterator is replaced at once. Further consecutive expired iterators need
             // back-off.
             ReadFailure::IteratorExpired if self.expired == 0 => {
                 self.expired = 1;
@@ -333,8 +332,8 @@ impl Shard {
             ReadFailure::IteratorExpired => {
                 self.read_later("each of its iterators has expired".to_owned(), context);
             }
-            // The oldest record may be trimmed after the iterator was created and before it is
-            // read. The shard may have newer records, so it is read again.
+            // The oldest record may have been trimmed between the creation of the iterator and the read.
+            // The shard may have newer records, so it is read again.
             ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
             ReadFailure::Unavailable { reason } => self.read_later(reason, context),
             // A shard may be listed before it can be read. Only a later listing proves that it is

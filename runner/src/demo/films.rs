@@ -24,7 +24,8 @@ pub(crate) const HOURS: u64 = 26;
 const WRITERS: usize = 32;
 /// The maximum time until the archive is up to date after the advance.
 const LAG_MAX: Duration = Duration::from_secs(25);
-/// The maximum time for the functions to process the writes before the advance. Every film is also a version.
+/// The maximum time for the functions to process the writes before the advance. It is long because every
+/// film also becomes a version.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 /// The function that writes the archive.
 const FUNCTION: &str = "ArchiveFunction";
@@ -64,7 +65,8 @@ pub(crate) async fn run(
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<_>>()
         .await?;
-    // Retention also follows the store's clock, so the pollers must read these records before the advance.
+    // Stream retention also follows the store's clock, so the pollers must read the films' records
+    // before the advance.
     progress.note("films: waiting for the pollers before the clock moves");
     system.wait_until_drained(DRAIN_MAX).await?;
     system.store()?.clock().advance(HOURS * 3600 * 1000);
@@ -132,7 +134,7 @@ async fn wait_for_archive(
         let strange = found.iter().find(|(item, times)| expected.get(*item) != Some(times));
         if let Some((item, times)) = strange {
             return Err(format!(
-                "the archive has {times} rows of an item that should have one or none: {item}"
+                "the archive has {times} rows for an item, instead of at most one: {item}"
             ));
         }
         if started.elapsed() > LAG_MAX {

@@ -32,7 +32,7 @@ impl Generator {
 /// The number of polls.
 pub(crate) const POLLS: u64 = 6;
 
-/// One vote: its counter, its slot, its points.
+/// One vote: its counter, slot and points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
     pub(crate) counter: String,
@@ -50,11 +50,11 @@ pub(crate) fn vote(generator: &mut Generator, slots: u64) -> Vote {
 /// The fate of a film in the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilmEnd {
-    /// It expires. TTL deletes it, and the archive contains it.
+    /// The film expires. TTL deletes it, and the archive contains it.
     Expires,
-    /// It stays. Its expiry time is far away or missing.
+    /// The film stays in the table. Its expiry time is far away or missing.
     Stays,
-    /// It is deleted by hand before it expires. Neither the table nor the archive contains it.
+    /// The film is deleted explicitly before it expires. Neither the table nor the archive contains it.
     DeletedByHand,
 }
 

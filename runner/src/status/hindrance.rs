@@ -1,5 +1,5 @@
-//! Finds out what prevents a running `weir up` from writing its status or its journal. The reason is in its
-//! status, or the status is too old.
+//! Determines why a running `weir up` cannot write its status or its journal. The status has the reason;
+//! a status that is too old shows that it cannot be written.
 //!
 //! It does not check whether `weir up` is running.
 
@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use super::{FILE, machine_ms, read};
 
-/// The maximum age of a status in milliseconds. It is written twice a second, but less often on a busy
-/// machine.
+/// The maximum age of a status in milliseconds. `weir up` writes it twice a second, but less often on a
+/// busy machine.
 const AGE_MS_MAX: i64 = 10_000;
 
-/// Returns what prevents the `weir up` of a data folder from writing, and how to fix it.
+/// Returns the reason why the `weir up` of a data folder cannot write, and the fix; `None` if it can
+/// write.
 pub(crate) fn now(directory: &Path) -> Option<String> {
     of(read(directory).as_ref(), directory, machine_ms())
 }
@@ -22,17 +23,17 @@ pub(crate) fn now(directory: &Path) -> Option<String> {
 fn of(status: Option<&Value>, directory: &Path, now_ms: i64) -> Option<String> {
     let file = directory.join(FILE);
     let file = file.display();
-    let advice = "make room on its disk, or let the user of `weir up` write there";
+    let advice = "free disk space, or grant the user of `weir up` write permission there";
     let Some(status) = status else {
         return Some(format!(
-            "`weir up` has not written `{file}` yet: it has just started, or it cannot write; {advice}"
+            "`weir up` has not written `{file}` yet: it has just started, or it cannot write the file; {advice}"
         ));
     };
     let taken_ms = status.get("taken_ms").and_then(Value::as_i64).unwrap_or(now_ms);
     if now_ms.saturating_sub(taken_ms) > AGE_MS_MAX {
         let taken = jiff::Timestamp::from_millisecond(taken_ms).unwrap_or_default();
         return Some(format!(
-            "`weir up` runs and has not written `{file}` since {taken:.0}, so this shows the state of that time: {advice}"
+            "`weir up` is running but has not written `{file}` since {taken:.0}, so this output is the state at that time; {advice}"
         ));
     }
     status.get("journal_fault").and_then(Value::as_str).map(str::to_owned)

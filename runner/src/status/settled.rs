@@ -1,8 +1,8 @@
-//! Decides whether a system has nothing left to do: the rule of `weir status --exit-code`.
+//! Decides whether a system has settled, so that no work is left: the rule of `weir status --exit-code`.
 //!
-//! One status is not enough: recent writes may not be read yet, and functions write to other streams because
-//! of them. Therefore two statuses must agree. In the first one, no record waits. In the second one, every
-//! shard was read to its end after the first status, and no new record came.
+//! One status is not enough: recent writes may not have been read yet, and functions may write to tables
+//! with streams in response. Therefore two statuses must agree. In the first status, no record waits. In
+//! the second status, every shard was read to its end after the first status, and no new record arrived.
 //!
 //! Pure: it reads no file and does not wait.
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::list;
 
-/// The result of a status.
+/// The result of examining one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SettledCheck {
     /// The status is older than the command, or not every shard was read since the first status.
     TooEarly,
-    /// No record waited in the first status, and none came after it.
+    /// No record waited in the first status, and no record arrived after it.
     Settled,
 }
 
@@ -23,17 +23,18 @@ pub(super) enum SettledCheck {
 #[derive(Debug)]
 pub(super) struct SettledSearch {
     started_ms: i64,
-    /// The first status: its tick, and the number of records that were read by then.
+    /// The first status without waiting records: its tick, and the number of records read until then.
     first: Option<(u64, u64)>,
 }
 
 impl SettledSearch {
-    /// Starts at a time of this machine's clock, in milliseconds since 1970.
+    /// Returns an empty comparison for a command that started at this time, in milliseconds since 1970
+    /// by this machine's clock.
     pub(super) fn asked_at(started_ms: i64) -> Self {
         Self { started_ms, first: None }
     }
 
-    /// Compares a status in which no record waits with the first one.
+    /// Compares a status that has no waiting records with the first such status.
     pub(super) fn check(&mut self, status: &Value) -> SettledCheck {
         let number = |name: &str| status.get(name).and_then(Value::as_u64);
         let taken = status.get("taken_ms").and_then(Value::as_i64);
@@ -72,8 +73,8 @@ fn read(status: &Value) -> u64 {
     list(status, "mappings").iter().filter_map(of).sum()
 }
 
-/// Returns whether each shard was read to its end by a request at the tick or later. A shard that has ended
-/// counts if its children are known.
+/// Returns whether each shard was read to its end by a request at the tick or later. A shard that has
+/// ended counts as read if its children are known.
 fn is_read_after(mapping: &Value, tick: u64) -> bool {
     let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
     list(mapping, "shards").iter().all(|shard| {

@@ -28,7 +28,7 @@ fn all_is_well_when_nothing_waits_and_nothing_is_lost() {
             json!({"discarded": 1, "redriven": 0}),
             &none,
             false,
-            Some("1 record was discarded since `weir up` began; `weir streams"),
+            Some("1 record was discarded since `weir up` started; `weir streams"),
         ),
         (
             "caught up",

@@ -1,5 +1,5 @@
-//! The failure objects of batches that mappings discarded since a time, according to the journal of `weir
-//! up`.
+//! Finds the failure objects of batches that mappings discarded since a given time, according to the
+//! journal of `weir up`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,10 +8,11 @@ use local::journal::{Entry, JournalError, Reader};
 
 use super::redrives::{self, Batch};
 
-/// Batches that were discarded.
+/// The batches that mappings discarded since a given time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Discarded {
-    /// Their failure objects, oldest first, each once: keys in a bucket, or files of queues and topics.
+    /// The failure objects of the batches, oldest first, without duplicates: keys in a bucket, or files
+    /// of queues and topics.
     pub(super) objects: Vec<String>,
     /// The number of failure objects whose records were all redriven and processed.
     pub(super) done: usize,
@@ -44,7 +45,7 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
                     let batch = Batch { function, stream, shard, at_ms, first, last };
                     redrives::done_of(&redrives, batch)
                 });
-                // A queue or topic has a file, and a bucket has an object.
+                // For a queue or topic, the failure object is a file; for a bucket, it is an object.
                 let messages = facts.and_then(|(_, _, messages)| messages.as_ref());
                 let object = messages.map_or_else(
                     || key.clone(),

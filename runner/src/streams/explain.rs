@@ -1,7 +1,7 @@
-//! `weir streams explain`: why a function ran, or did not run, for a record.
+//! `weir streams explain`: explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. If the data of one of them does not go back
-//! far enough, the answer says so.
+//! The journal has the attempts, and the stream has the record. If either no longer has the data, the
+//! output says so.
 
 use std::path::PathBuf;
 
@@ -48,8 +48,9 @@ pub struct ExplainArguments {
 }
 
 impl ExplainArguments {
-    /// Returns the endpoint of the store to which the journal belongs: that of the flag, or that of the `weir
-    /// up` that writes the journal. Ignores the environment. Returns `None` if this `weir up` is not running.
+    /// Returns the endpoint of the store to which the journal belongs: the value of the flag, or the
+    /// endpoint of the `weir up` that writes the journal. Ignores the environment. Returns `None` if
+    /// this `weir up` is not running.
     ///
     /// # Errors
     /// The flag is not an address.
@@ -76,9 +77,9 @@ struct Found {
 
 /// The reason why the record itself was not found. Its journal may still exist.
 enum NotFound {
-    /// The record is in none of the streams.
+    /// No stream has the record.
     Gone,
-    /// Not every stream could be read, for this reason.
+    /// Not every stream could be read; the field is the reason.
     NotRead(String),
 }
 
@@ -104,7 +105,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
     let wanted = wanted(arguments, endpoint, open).await?;
-    // The status is read before the journal. The journal then has the outcome of every attempt that this
+    // Reads the status before the journal, so that the journal has the outcome of every attempt that the
     // status counts as ended.
     let is_known = running.is_some() || endpoint.is_some();
     let status = status::read(&directory).filter(|_| is_known);
@@ -123,8 +124,8 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
         };
         let since = history.since_ms.map(time).unwrap_or_default();
         return Err(format!(
-            "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
-             a stream keeps its records for 24 hours, the journal keeps the last deliveries{}",
+            "cannot find the record `{wanted}` in a stream{why} or in the journal, which begins at {since}; \
+             a stream keeps records for 24 hours, the journal keeps the latest deliveries{}",
             gap_text(&history)
         ));
     }
@@ -151,17 +152,17 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
 /// Returns the reason why no stream was read.
 fn not_asked(is_running: bool) -> &'static str {
     if is_running {
-        "the `weir up` here uses AWS, but its endpoint is unknown, so no stream was searched: name it with --endpoint"
+        "this `weir up` uses AWS, but its endpoint is unknown, so no stream was searched: name the endpoint with --endpoint"
     } else {
-        "no `weir up` runs on this data folder, so no stream was searched"
+        "no `weir up` is running with this data folder, so no stream was searched"
     }
 }
 
-/// Returns a text about the gaps, because a record that is not found may be in one.
+/// Describes the gaps, because a missing record may have been lost in a gap.
 fn gap_text(history: &History) -> String {
     let gaps = history.gaps.iter().map(|gap| {
         format!(
-            "\n  {}: shard {} was trimmed before it was read, seen at {}",
+            "\n  {}: shard {} was trimmed before it was read, detected at {}",
             gap.mapping,
             gap.shard,
             time(gap.at_ms)
@@ -186,7 +187,7 @@ async fn wanted(
     let table = arguments.table.as_deref();
     if let Some((key, table)) = arguments.key.as_deref().zip(table) {
         let key = item_key::parse(key)?;
-        let endpoint = endpoint.ok_or("`weir up` does not run, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
+        let endpoint = endpoint.ok_or("`weir up` is not running, so the item's stream cannot be searched: start `weir up`, or name a record by its sequence number")?;
         return newest::of_item(endpoint, table, &key).await;
     }
     if let Some(sequence) = newest::of_streams(endpoint, table).await {
@@ -194,9 +195,9 @@ async fn wanted(
     }
     newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
         Some(table) => format!(
-            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
+            "no record of table `{table}` has been read yet: write an item to the table; `weir streams ls` lists the tables with a stream"
         ),
-        None => "no record was seen yet: write an item to a table with a stream".to_owned(),
+        None => "no record has been read yet: write an item to a table with a stream".to_owned(),
     })
 }
 
@@ -255,7 +256,7 @@ fn text(
         text.push_str(line.trim_end());
         text.push('\n');
         for attempt in &verdict.attempts {
-            // After a bisect, the half without the record is marked.
+            // After a bisect, marks the half without the record.
             let depth = depth(attempt, &verdict.attempts);
             let other = if attempt.place.is_some() { "" } else { " (another part)" };
             let indent = "  ".repeat(depth + 1);
@@ -276,12 +277,13 @@ fn text(
         }
     }
     if verdicts.is_empty() {
-        text.push_str(" no mapping that has run reads this table's stream\n");
+        text.push_str(" no mapping in the journal reads this table's stream\n");
     }
     text
 }
 
-/// Returns the number of bisects before this attempt. Each larger size among the earlier attempts means one.
+/// Returns the number of bisects before this attempt. Each larger batch size among the earlier attempts
+/// stands for one bisect.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: std::collections::BTreeSet<usize> = all
         .iter()
@@ -304,7 +306,7 @@ fn suggest(verdicts: &[Verdict]) {
         if let Some(key) = verdict.failure_object.as_ref().filter(|_| verdict.outcome != REDRIVEN) {
             output::next(&[(
                 &format!("weir streams redrive {}", output::shell_word(key)),
-                "invoke the function with its records again",
+                "invoke the function again with the discarded records",
             )]);
         } else if !verdict.attempts.is_empty() {
             output::next(&[(&format!("weir logs {}", verdict.function), "the function's log")]);
@@ -325,8 +327,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Searches for a record by the given number, then by the number without leading zeros. The archive writes
-/// them so that numbers sort as texts.
+/// Searches for a record by the given number, then by the number without leading zeros. The archive pads
+/// sequence numbers with zeros, so that they sort as strings.
 async fn find_either(
     endpoint: &str,
     sequence: &str,
@@ -341,7 +343,7 @@ async fn find_either(
     }
 }
 
-/// Searches the streams for a record. The streams of its mappings come first.
+/// Searches the streams for a record. Searches the streams of the record's mappings first.
 async fn find(
     endpoint: &str,
     sequence: &str,

@@ -33,13 +33,13 @@ const EMPTY_PAGES_MAX: usize = 50;
 /// Arguments of `weir streams redrive`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n  weir streams redrive --since 14:05        # every failure object since then, oldest first\n\nExit codes: 0 the function processed all records, 1 it failed, 4 the stream no longer has the records"
+    after_help = "Examples:\n  weir streams redrive aws/lambda/ArchiveFunctionExpired/shardId-…/2026/11/20/2026-11-20T15.02.11-…\n  weir streams redrive .weir/up/s3/failures-bucket/aws/lambda/… --dry-run\n  weir streams redrive --since 14:05        # every failure object since this time, oldest first\n\nExit codes: 0 the function processed all records, 1 it failed, 4 the stream no longer has the records"
 )]
 pub struct RedriveArguments {
     /// The key in a bucket, s3://BUCKET/KEY, or a file
     #[arg(required_unless_present = "since", conflicts_with = "since")]
     pub object: Option<String>,
-    /// Redrive each failure object that this folder's `weir up` wrote since then and that was not
+    /// Redrive each failure object that this folder's `weir up` wrote since this time and that was not
     /// redriven: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
@@ -67,7 +67,7 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     for object in &objects {
         let (row, ended) = match redrive(&running, object, arguments.dry_run).await {
             Ok(redriven) => redriven,
-            // If there are several objects, the others are still redriven.
+            // If there are several objects, the remaining objects are still redriven.
             Err(reason) if arguments.since.is_none() => return Err(reason),
             Err(reason) => {
                 output::say(&format!("error: {reason}"));
@@ -75,7 +75,8 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
             }
         };
         rows.extend(row);
-        // A failed redrive is more important than an object that can no longer be redriven.
+        // The exit code of a failed redrive takes precedence over that of an object that can no longer
+        // be redriven.
         exit = if exit == Exit::Failed { exit } else { worse(exit, ended) };
         interruption::reached(format!("{} of {} objects redriven", rows.len(), objects.len()));
     }
@@ -97,12 +98,12 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, Strin
     let found = found.map_err(|error| error.to_string())?;
     if found.done > 0 {
         let objects = output::counted(found.done, "object was", "objects were");
-        output::say(&format!("{objects} redriven and done before"));
+        output::say(&format!("{objects} redriven and processed before"));
     }
     if found.without_object > 0 {
         let batches = output::counted(found.without_object, "batch has", "batches have");
         output::say(&format!(
-            "{batches} no failure object: the mapping has no `OnFailure` destination, or it could not be reached until the records expired"
+            "{batches} no failure object: the mapping has no `OnFailure` destination, or the destination was unreachable until the records expired"
         ));
     }
     if found.objects.is_empty() {
@@ -111,7 +112,8 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, Strin
     Ok(found.objects)
 }
 
-/// Invokes a function with the records of one failure object. Returns its row; `None` for a refusal.
+/// Invokes a function with the records of one failure object. Returns the row of the result; `None` if
+/// the redrive is refused.
 async fn redrive(
     running: &Running,
     object: &str,
@@ -119,13 +121,13 @@ async fn redrive(
 ) -> Result<(Option<Vec<Value>>, Exit), String> {
     let text = read_object(running, object).await?;
     let document: Value = serde_json::from_slice(&text)
-        .map_err(|error| format!("`{object}` is no failure object: {error}"))?;
+        .map_err(|error| format!("`{object}` is not a failure object: {error}"))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
-        .ok_or_else(|| format!("`{object}` is no failure object: it names no function"))?;
+        .ok_or_else(|| format!("`{object}` is not a failure object: it names no function"))?;
     let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => Ok(of_payload(payload)?),
@@ -150,7 +152,7 @@ async fn redrive(
     }
     let name = running.function(&function)?;
     interruption::reached(format!(
-        "`{name}` was invoked with {count} records and has not answered"
+        "`{name}` was invoked with {count} records and has not responded"
     ));
     let invoked = invoke(running, name, records.event).await?;
     let places: Vec<&SequenceNumber> = records.sequences.iter().collect();
@@ -227,7 +229,7 @@ async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String>
     }
     let known = running.buckets.join(", ");
     if let Some(bucket) = buckets.first().filter(|bucket| !running.buckets.contains(bucket)) {
-        return Err(format!("no bucket `{bucket}`; the template has {known}"));
+        return Err(format!("no bucket `{bucket}`; the buckets of the template are {known}"));
     }
     Err(format!(
         "no file `{object}`, and no object of that name in the buckets {}",
@@ -272,7 +274,7 @@ async fn from_stream(
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let store = running
         .store()
-        .ok_or("the `weir up` here uses AWS, but its endpoint is unknown: restart it")?;
+        .ok_or("this `weir up` uses AWS, but its endpoint is unknown: restart `weir up`")?;
     let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
@@ -304,8 +306,9 @@ async fn from_stream(
     }))
 }
 
-/// Selects the records of a batch from those between its first and its last one. They are the records that
-/// the journal names. Without the journal, they are all that pass the filter, if these are `count`.
+/// Selects the records of a batch from the records between the batch's first and last record. The
+/// journal names the records of the batch. Without the journal, the batch consists of all records that
+/// pass the filter, if their number is `count`.
 fn of_batch(
     mut records: Vec<Record>,
     batch: Option<&[String]>,
@@ -321,15 +324,15 @@ fn of_batch(
     }
     if records.len() > count {
         return Err(format!(
-            "the stream has {} records between its first and its last one, and {count} were in the batch; \
-             the journal no longer says which",
+            "the stream has {} records between the first and the last record of the batch, but the batch had {count}; \
+             the journal no longer has their sequence numbers",
             records.len()
         ));
     }
     if records.len() < count { Err(GONE.to_owned()) } else { Ok(records) }
 }
 
-/// The mapping that discarded the records, from the journal.
+/// The mapping that discarded the records, as the journal describes it.
 struct Mapping {
     name: String,
     facts: MappingFacts,
@@ -387,7 +390,7 @@ mod tests {
         let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let batch = ["10", "14"].map(str::to_owned);
         let gone = ["10", "14", "18"].map(str::to_owned);
-        let more = "the stream has 3 records between its first and its last one, and 2 were in the batch; the journal no longer says which";
+        let more = "the stream has 3 records between the first and the last record of the batch, but the batch had 2; the journal no longer has their sequence numbers";
         let cases = [
             (Some(&batch[..]), 2, Ok("10 14")),
             (Some(&gone[..]), 3, Err(GONE)),

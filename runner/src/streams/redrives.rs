@@ -1,7 +1,7 @@
-//! The file of redrives, and the number of discarded records that they cover. It is a separate file, because
-//! only `weir up` writes the journal. `docs/formats/journal.md` has the format.
+//! The file of redrives, and the number of discarded records that the redrives cover. Redrives have
+//! their own file, because only `weir up` writes the journal. `docs/formats/journal.md` has the format.
 //!
-//! It is only for information: a redrive takes place even if it cannot be recorded.
+//! The file is informational: a redrive takes place even if it cannot be recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -36,7 +36,7 @@ pub(super) struct Redrive {
 }
 
 impl Redrive {
-    /// Returns whether a record was processed; `None` if it was not redriven.
+    /// Returns whether this redrive processed a record; `None` if the redrive did not contain it.
     pub(super) fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
         let is_own =
             self.function == function && self.stream.as_deref().is_none_or(|own| own == stream);
@@ -51,13 +51,14 @@ pub(super) struct Batch<'b> {
     pub(super) function: &'b str,
     pub(super) stream: &'b str,
     pub(super) shard: &'b str,
-    /// The time when it was discarded, in milliseconds since 1970.
+    /// The time when the batch was discarded, in milliseconds since 1970.
     pub(super) at_ms: i64,
     pub(super) first: &'b str,
     pub(super) last: &'b str,
 }
 
-/// Returns the number of records of a batch that were redriven and processed after it was discarded.
+/// Returns the number of records of a batch that were redriven and processed after the batch was
+/// discarded.
 pub(super) fn done_of(redrives: &[Redrive], batch: Batch<'_>) -> usize {
     let Batch { function, stream, shard, at_ms, first, last } = batch;
     // The sequence numbers of several shards interleave, so the shard must match.
@@ -88,7 +89,7 @@ pub(super) fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
     if fs::metadata(&current).is_ok_and(|file| file.len() >= FILE_BYTES_MAX) {
         fs::rename(&current, old)?;
     }
-    // The line begins with a line end, because the last line may be incomplete.
+    // The line begins with a newline, because the last line of the file may be incomplete.
     let line = format!("\n{}\n", serde_json::to_string(redrive)?);
     OpenOptions::new().create(true).append(true).open(current)?.write_all(line.as_bytes())
 }
@@ -100,17 +101,18 @@ pub(super) fn read(directory: &Path) -> Vec<Redrive> {
     lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
 }
 
-/// The discarded records of a mapping, and those that were redriven.
+/// The numbers of a mapping's discarded records and of its redriven records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Redriven {
-    /// The number of records that were discarded in the last run, as far as the journal goes back.
+    /// The number of records that were discarded in the last run of `weir up`, as far as the journal
+    /// still has them.
     pub(crate) discarded: u64,
     /// The number of these records that were redriven and processed.
     pub(crate) done: u64,
 }
 
-/// Returns, by mapping, the records that were discarded in the last run of `weir up`, and those redriven
-/// since.
+/// Returns, by mapping, the number of records that were discarded in the last run of `weir up`, and how
+/// many of them were redriven since.
 pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);
     let lines = Reader::open(&directory.join("journal"));

@@ -35,7 +35,7 @@ impl Migrating<'_> {
         self.store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key}));
     }
 
-    /// Starts a cut-over in the background that blocks writers.
+    /// Starts a cut-over in the background, which blocks writers.
     fn holding(&self, log: &str, seconds: &str) -> Process {
         let mut command = binary("weir");
         let url = format!("http://{}", self.store.endpoint.address());
@@ -78,8 +78,8 @@ fn a_failed_cut_over_changes_nothing() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
-    // No worker applies this, so nothing is drained. The clock is frozen, so that it stays a late
-    // change that a worker may still apply.
+    // No worker applies this change, so the streams are not drained. The clock is frozen, so that
+    // the change remains one that a worker may still apply.
     worker.kill();
     migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
@@ -98,7 +98,7 @@ fn a_failed_cut_over_changes_nothing() {
     migrating.holding("killed.log", "60").kill();
     assert_eq!(migrating.status()["phase"], "cutting-over");
     let (code, said) = migrating.verb(&["verify", "move"]);
-    assert!(code == 4 && said.contains("takes over from it"), "{code}: {said}");
+    assert!(code == 4 && said.contains("replaces that command"), "{code}: {said}");
     let (code, _) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     assert_eq!(code, 5);
     migrating.is_as_it_was();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use locks::Mutex;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
-/// Upper bound of bytes of objects in memory at the same time. A single object may have more.
+/// Maximum size of the objects in memory at the same time, in bytes. A single object may be larger.
 const BYTES_MAX: u64 = 32 << 20;
 /// Unit in which bytes are counted, rounded up.
 const UNIT: u64 = 1 << 10;
@@ -48,8 +48,8 @@ impl Reads {
         turn.lock_owned().await
     }
 
-    /// Waits until there is memory for an object. Never returns `None`, because the semaphore is
-    /// never closed.
+    /// Waits until there is memory for an object of this size. Never returns `None`, because the
+    /// semaphore is never closed.
     pub(super) async fn room_for(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         self.units.acquire_many(units.clamp(1, self.units_max)).await.ok()

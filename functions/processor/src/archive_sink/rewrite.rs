@@ -23,8 +23,8 @@ use super::united_columns::ColumnMetadata;
 pub(super) const COLUMNS: &str = "weir.columns";
 const SEQUENCE_FIRST: &str = "weir.sequence_first";
 const SEQUENCE_LAST: &str = "weir.sequence_last";
-/// Rows that are decoded at a time. An item has at most 400 KB, so the rows take at most about 50
-/// MB.
+/// Number of rows that are decoded at a time. An item has at most 400 KB, so the rows take at most
+/// about 50 MB.
 const BATCH_ROWS: usize = 128;
 /// Size at which the writer closes a row group. The writer keeps at most one row group in memory.
 const ROW_GROUP_BYTES: usize = 16 << 20;

@@ -26,8 +26,8 @@ pub(super) struct ColumnMetadata {
 }
 
 impl ColumnMetadata {
-    /// Returns whether two columns with this name are the same: they have one type, and both are
-    /// declared from the same attribute or both are discovered.
+    /// Returns whether two columns with this name are the same: they have the same type, and both
+    /// are declared from the same attribute or both are discovered.
     fn is_same(&self, name: &str, other: &Self) -> bool {
         let was_discovered = |told: &Self| {
             let column_type = ColumnType::from_text(&told.column_type);
@@ -79,7 +79,7 @@ impl UnitedColumns {
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
             let known = self.column_metadata.entry(name).or_insert_with(|| column.clone());
-            // Chooses the same attribute as a part whose rows have both attributes.
+            // Chooses the attribute that a part with both attributes would choose.
             if column.path < known.path {
                 *known = column;
             }

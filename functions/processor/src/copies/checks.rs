@@ -3,9 +3,9 @@
 //!
 //! A batch of new copies has few origins, so jobs, origins and copies are read 100 per request
 //! instead of one by one. A check is correct because of the order of its reads: job, then origin,
-//! then copy. All copies of a round share this order. A copy goes into the next round if it changed
-//! meanwhile or memory was short. Each copy is read twice, and only the second read keeps the whole
-//! copy; the first keeps its origin and size.
+//! then copy. A round reads all of its copies in this order. A copy is checked again in the next
+//! round if it changed meanwhile or if memory was short. Each copy is read twice, and only the
+//! second read keeps the whole copy; the first keeps its origin and size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,19 +26,20 @@ use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
 
-/// Copies that are checked in one round. Twenty requests read them and their origins.
+/// Maximum number of copies that are checked in one round. Twenty requests read the copies and
+/// their origins.
 pub(super) const ROUND_COPIES: usize = 500;
 /// Upper bound of the bytes of whole copies that a round holds. A round also holds jobs and
-/// origins, which it stops reading at 4 MB, the last [`LARGE_AT_ONCE`] of them, and the text of an
-/// answer: in total 36 MB of the function's 256 MB.
+/// origins, which it stops reading at 4 MB, the last [`LARGE_AT_ONCE`] of these items, and the text
+/// of a response: in total 36 MB of the function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
-/// Items per request while they may have the maximum size of 400 KB: 8 MB.
+/// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
 /// Average size in bytes up to which items count as small. Small items are read with the maximum
 /// number per request.
 const SMALL_BYTES: usize = 8 * 1024;
-/// Minimum of copies in a round, even if the tables are throttled: one request per copy would cost
-/// the most.
+/// Minimum number of copies in a round, even if the tables are throttled, because one request per
+/// copy would cost the most.
 const ROUND_COPIES_MIN: usize = 8;
 
 /// The result of a check of one copy.
@@ -56,8 +57,8 @@ pub(super) enum CheckOutcome {
 /// Results of checks, by the copy's key in DynamoDB JSON.
 pub(super) type CheckOutcomes = BTreeMap<String, Result<CheckOutcome, Failure>>;
 
-/// [`Sight::arrival`] of copies, by their keys in DynamoDB JSON. Only for checks that stream
-/// records request.
+/// [`Sight::arrival`] of copies, by their keys in DynamoDB JSON. Only checks that a stream record
+/// requests have an entry.
 pub(super) type HopsByCopy = BTreeMap<String, u32>;
 
 /// The data that a round read.
@@ -66,19 +67,19 @@ struct RoundReads<'a> {
     /// origin's copies.
     jobs: BTreeMap<String, Result<Job, Failure>>,
     origins: BTreeMap<String, Item>,
-    /// What the first read kept of each copy, by the copy's key in DynamoDB JSON.
+    /// The attributes of each copy that the first read kept, by the copy's key in DynamoDB JSON.
     before: BTreeMap<String, CopyOutline>,
     after: BTreeMap<String, Item>,
     /// See [`Sight::nonce`].
     nonce: u64,
     arrivals: &'a HopsByCopy,
-    /// Copies that were not read, or whose origins were not read, because the items read before
-    /// them are large.
+    /// Copies that were not read, or whose origins were not read, because the items before them
+    /// used up the round's memory.
     unread: BTreeSet<String>,
 }
 
-/// Items that a round reads with one request after the other, until the items read have the maximum
-/// size.
+/// Items that a round reads by sequential requests, until the items that were read reach the
+/// maximum size.
 struct BoundedReads<V> {
     rest: BTreeMap<String, V>,
     /// Items per request if items are small.
@@ -142,7 +143,7 @@ enum NextAction {
 /// The result of a round for one copy.
 enum RoundOutcome {
     Done(CheckOutcome),
-    /// Another check may help; this is the reason why this one did not.
+    /// The copy must be checked again, for this reason.
     Again(Failure),
     Failed(Failure),
 }
@@ -167,7 +168,7 @@ impl RoundReads<'_> {
         if !origin.fits() {
             // A key that is too long cannot be the key of a job. Without a job the copy's expected
             // values are unknown.
-            let reason = "the key of the copy's origin is too long as the key of a job";
+            let reason = "the key of the copy's origin is too long to be the key of a job";
             return NextAction::Refuse(reason.to_owned());
         }
         let Some(copy) = self.after.get(key) else { return NextAction::Nothing };
@@ -193,7 +194,7 @@ impl RoundReads<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that records of a batch name, and adds the outcomes of these records.
+    /// Checks the copies that the records of a batch name, and adds the outcome of each record.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<DeploymentHops>>,

@@ -1,5 +1,5 @@
 //! Origins, copies and jobs in memory, for tests. The index is eventually consistent, requests fail
-//! or answer too late, and every change appears in a stream.
+//! or respond too late, and every change appears in a stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -15,9 +15,9 @@ use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::in_memory::{Faults, Unreliable};
 
-/// Copies in a page: few, so that a test needs several pages.
+/// Number of copies in a page: few, so that a test needs several pages.
 const PAGE: usize = 3;
-/// Copies in a page of a sample: fewer than some tests have in a table.
+/// Number of copies in a page of a sample: fewer than some tests have in a table.
 pub(crate) const SAMPLE_PAGE: usize = 100;
 pub(crate) const ORIGINS: &str = "products";
 pub(crate) const COPIES: &str = "order-lines";

@@ -5,7 +5,7 @@
 //! batch writes them immediately. Large fan-outs, and deletions, are left to the stream of the jobs
 //! table: starting a job and saving its progress change the job, and the record of that change
 //! invokes the function again. So the stream of origins does not wait for a large fan-out, a job
-//! resumes after a crash, and no two workers write the same large page. The rule decides the
+//! resumes after a crash, and no two workers write the same large page. The rules determine the
 //! expected values of copies.
 
 mod checks;
@@ -40,26 +40,27 @@ use crate::tables::statements::STATEMENTS_MAX;
 
 use visit::{Deadlines, JobExtent};
 
-/// Concurrent requests that write copies of one origin: enough to hide the latency of one.
+/// Maximum number of concurrent requests that write copies of one origin: enough to hide the
+/// latency of a request.
 const WRITES_AT_ONCE: usize = 8;
-/// Origins or jobs of a batch that are processed concurrently. Each write may need its own
-/// connection, and every shard has an instance of the function. Ten instances with a thousand
-/// connections each would be too many for an endpoint.
+/// Maximum number of origins or jobs of a batch that are processed concurrently. Each write may
+/// need its own connection, and every shard has an instance of the function. Ten instances with a
+/// thousand connections each would be too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
 /// Value of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. A
-/// newer change is noticed at the next save. Each save costs a write, and a record whose invocation
-/// finds nothing to do.
+/// newer change is noticed at the next save. Each save costs a write and a stream record, whose
+/// invocation finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
-/// Upper bound of copies that the batch writes immediately when an origin changed: one round of
-/// requests. The record of the job arrives meanwhile and may write them again, which is idempotent.
-/// A larger fan-out is left to that record.
+/// Maximum number of copies that the batch writes immediately when an origin changed: one round of
+/// requests. The record of the job arrives meanwhile and may cause the same writes again, which are
+/// idempotent. A larger fan-out is left to the record of the job.
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
-/// Copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes well
-/// below a second without throttling, and some seconds at the 1,000 writes per second of one
+/// Number of copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes
+/// well below a second without throttling, and some seconds at the 1,000 writes per second of one
 /// partition. Each job holds two pages.
 const PAGE_COPIES: usize = 4000;
-/// Percentage of the remaining time that the batch's own page may take. The rest is for the
-/// response.
+/// Percentage of the remaining time that the batch may spend on the page that it writes
+/// immediately. The rest is for the response.
 const FIRST_PAGE_PERCENT: u32 = 90;
 
 /// A page of an origin's copies.
@@ -80,7 +81,7 @@ impl CopyPage {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// Returns the key after which a page without the first `count` copies of this one begins.
+    /// Returns the key after which a page begins that lacks the first `count` copies of this page.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -90,7 +91,7 @@ impl CopyPage {
     }
 }
 
-/// The data that is kept of a copy that was read only to find its origin.
+/// The retained data of a copy that was read only to find its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOutline {
     /// The index key and the mark of the copy.
@@ -100,7 +101,7 @@ pub struct CopyOutline {
 }
 
 impl CopyOutline {
-    /// Returns the data that is kept of a copy of this rule.
+    /// Returns the retained data of a copy of this rule.
     #[must_use]
     pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
         let bytes = copy.size();
@@ -123,14 +124,16 @@ pub struct SamplePart {
 /// The condition of a write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyGuard {
-    /// The item is a copy of the mark's origin, and its own mark is older or of another origin.
+    /// The item is a copy of the mark's origin, and the item's current mark is older or belongs to
+    /// another origin.
     Older,
-    /// The item is a copy of the mark's origin, and its own mark is unchanged since it was read.
+    /// The item is a copy of the mark's origin, and the item's current mark is unchanged since it
+    /// was read.
     MarkUnchanged(Option<AttributeValue>),
 }
 
 impl CopyGuard {
-    /// Returns the guard of a write that a job requests.
+    /// Returns the guard for a write that belongs to a job.
     #[must_use]
     pub fn of_job(update: &Update) -> Self {
         match update {
@@ -175,8 +178,8 @@ pub trait CopyTables: Send + Sync {
         most: usize,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads the jobs of some origins. The result has no entry for a missing job; the same holds
-    /// for the following methods.
+    /// Reads the jobs of some origins. The result has no entry for a missing job. Likewise, the
+    /// results of `origins`, `copies` and `glimpses` have no entry for a missing item.
     fn jobs(
         &self,
         origins: &BTreeSet<Origin>,
@@ -270,7 +273,7 @@ impl OperationAttempts {
         self.attempts.next().await
     }
 
-    /// Records an attempt. Returns the result, or `None` if another attempt may help.
+    /// Records an attempt. Returns its result, or `None` if the operation should be retried.
     fn record_attempt<R>(
         &mut self,
         outcome: Result<Option<R>, Failure>,
@@ -290,7 +293,7 @@ impl OperationAttempts {
 }
 
 /// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11
-/// random bits. The highest bit is set, so the number is also greater than any count of checks.
+/// random bits. The highest bit is set, so the number is also greater than any number of checks.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);
@@ -306,7 +309,9 @@ fn read_job(item: &Item) -> Result<Job, Failure> {
 fn unknown_rule(name: &str) -> Failure {
     // The rule was removed, or is being deployed. The next attempt may run in a version that has
     // the rule.
-    Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
+    Failure::Retry(format!(
+        "there is no rule `{name}`, but a record or a request needs it; deploy the rule again if it was removed before its jobs were complete"
+    ))
 }
 
 fn parsed<T, E: std::fmt::Display>(parsed: Result<T, E>, text: &str) -> Result<T, Failure> {
@@ -344,8 +349,8 @@ impl<T: CopyTables> Copies<T> {
                 break begun;
             }
         };
-        // Copies to delete are left to the job's record. Each worker marks them first with its own
-        // mark, so two workers would overwrite each other's marks.
+        // Copies to delete are left to the job's record. Before a worker deletes copies, it writes
+        // its own mark to them, so two workers would overwrite each other's marks.
         let is_deleting = rule.on_delete == OnDelete::Cascade && state.deleted;
         if let Some(job) = job.filter(|_| !is_deleting) {
             let work = self.work(rule, origin, job, JobExtent::OnePage, Deadlines::until(deadline));

@@ -3,8 +3,9 @@
 //!
 //! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page
 //! by page until the time is over, and returns where to resume. Both find copies that no record
-//! reported: the index did not show the copy yet when the job read it, or records were discarded. A
-//! copy also differs while its job is in progress; writing it is correct then too.
+//! reported, because the index did not contain the copy yet when the job read the index, or because
+//! records were discarded. A copy may also differ because its job is still in progress; writing the
+//! copy is correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -17,10 +18,10 @@ use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// Upper bound of copies in one sample. Parts differ in size, and a part ends only after the last
-/// item of a partition key.
+/// Maximum number of copies in one sample. Parts differ in size, and a part ends only after the
+/// last item of a partition key.
 const SAMPLE_COPIES_MAX: usize = 400;
-/// Upper bound of pages of 1 MB in one sample: one page per hundred copies.
+/// Maximum number of pages of 1 MB in one sample: one page per hundred copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
 /// The report of a run.
@@ -33,14 +34,14 @@ pub struct SelfCheckReport {
     pub copies: usize,
     /// Copies that differed from their origin and were repaired.
     pub repaired: usize,
-    /// Copies that could not be checked. They are left to a later run.
+    /// Copies that could not be checked. A later run checks them.
     pub postponed: usize,
     /// Copies that cannot be written: DynamoDB refuses the new item, the origin's key is too long
     /// for a job's key, or the value is passed around in a cycle of several deployments.
     pub refused: usize,
 }
 
-/// The event `{"repair": {"rule": …, "after": …}}`.
+/// A request to repair the copies of one rule: the event `{"repair": {"rule": …, "after": …}}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {
@@ -50,12 +51,12 @@ pub struct RepairRequest {
     pub after: Option<Box<RawValue>>,
 }
 
-/// The answer to a [`RepairRequest`].
+/// The response to a [`RepairRequest`].
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could
-    /// not be checked in this run.
+    /// The report of the copies up to `after`. The exception is `postponed`, which counts later
+    /// copies that could not be checked in this run.
     pub checked: SelfCheckReport,
     /// Whether all copies were checked.
     pub is_whole: bool,
@@ -63,7 +64,7 @@ pub struct Repaired {
     pub after: Option<Box<RawValue>>,
 }
 
-/// The end of the work on a page of a repair.
+/// The position at which the work on a page of a repair ended.
 enum PageEnd {
     Complete,
     /// The work ended after this copy of the page; `None` if it ended before the first copy.
@@ -84,7 +85,7 @@ impl RepairRequest {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
             Failure::Fatal(format!(
-                "the event cannot be read: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
+                "cannot parse the event: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
             ))
         })
     }
@@ -95,7 +96,8 @@ impl<T: CopyTables> Copies<T> {
     /// or before the first copy that cannot be checked.
     ///
     /// # Errors
-    /// When there is no such rule, the key is invalid, or no page of the table can be read.
+    /// When there is no rule with this name, the key is invalid, or no page of the table can be
+    /// read.
     pub async fn repair(
         &self,
         request: &RepairRequest,
@@ -107,15 +109,16 @@ impl<T: CopyTables> Copies<T> {
             Failure::Fatal(format!("there is no rule `{name}`; the rules are: {names}"))
         })?;
         let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
-        let mut after =
-            after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
+        let mut after = after
+            .transpose()
+            .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
         // The loop is bounded by the time, because each iteration makes one request.
         loop {
             let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
                 Ok(page) => page,
-                // The answer reports the progress so far, and the caller resumes from there.
+                // The response reports the progress so far, and the caller resumes from there.
                 Err(Failure::Retry(reason)) if checked.copies > 0 => {
                     warn!(
                         reason,
@@ -161,9 +164,9 @@ impl<T: CopyTables> Copies<T> {
                 match looked.remove(text) {
                     Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
-                    // After a copy that could not be checked, later copies are not counted now,
-                    // because the next run checks them again. A write is counted now, because the
-                    // next run does not repeat it.
+                    // Copies after the first one that could not be checked are not counted as
+                    // checked, because the next run checks them again. Their repairs are counted,
+                    // because the next run does not repeat them.
                     Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
                     Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}
@@ -242,7 +245,7 @@ impl<T: CopyTables> Copies<T> {
     /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
-    /// When the deployment is wrong.
+    /// When the deployment is wrong, for example because a table or a permission is missing.
     pub async fn check_sample(
         &self,
         draw: u64,

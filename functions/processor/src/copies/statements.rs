@@ -1,13 +1,13 @@
-//! Writes of copies as PartiQL statements, so that one request makes many of them, each with its own
-//! condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
+//! Writes of copies as PartiQL statements, so that one request contains many writes, each with its
+//! own condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
 //! operations".
 //!
-//! Some writes cannot be expressed as a statement, or their statement fails. Other code makes these
-//! writes by single requests.
+//! If a write cannot be expressed as a statement, or if its statement fails, other code sends a
+//! separate request for it.
 //!
 //! A value that all copies share is written as a literal in the statement's text if it is plain
-//! text. All 25 statements must contain it anyway, and a text that all statements share is parsed
-//! once.
+//! text. All 25 statements must contain the value anyway, and the local store parses a text that
+//! all statements of a request share only once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};

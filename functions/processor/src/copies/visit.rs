@@ -1,7 +1,7 @@
 //! Processes one job: reads the origin's copies from the index page by page, and writes them.
 //!
-//! If a page takes longer than the remaining time, the job's progress is saved up to the copies
-//! that are done. So each invocation makes progress, even if the table is slow.
+//! If a page takes longer than the remaining time, the progress is saved up to the last finished
+//! copy. So each invocation makes progress, even if the table is slow.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,7 +23,7 @@ use crate::tables::statements::STATEMENTS_MAX;
 /// The deadlines of work on a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// After this time no further page or copy is begun.
+    /// After this time the worker begins no further page or copy.
     stop: Deadline,
     /// Until this time, requests in progress may finish. Enough time is left after it to save the
     /// job's progress.
@@ -48,8 +48,8 @@ pub(super) enum JobExtent {
 }
 
 impl JobExtent {
-    /// Returns how many copies to read in a page. For `OnePage`, one more than the upper bound, to
-    /// detect that there are more.
+    /// Returns how many copies to read in a page. For `OnePage`, this is the upper bound plus one, to
+    /// detect that there are more copies.
     fn page_copies(self) -> usize {
         match self {
             Self::OnePage => COPIES_AT_ONCE + 1,
@@ -109,11 +109,11 @@ struct PageOutcome {
     refused: u64,
     /// The key of a refused copy, and the reason.
     refusal: Option<(String, String)>,
-    /// Number of copies that are done, counted from the first one up to the first that is not done.
+    /// Number of finished copies before the first unfinished copy.
     visited: usize,
-    /// Whether copies to delete stay, because their origin exists.
+    /// Whether the origin exists, so that copies to delete must be kept.
     is_origin_there: bool,
-    /// Why copies are not done and must be written again.
+    /// The reason why some copies are unfinished and must be written again.
     failure: Option<Failure>,
 }
 
@@ -140,11 +140,12 @@ impl PageOutcome {
     }
 }
 
-/// Copies per request that reads marks: at most 4 MB, for each of four concurrent origins.
+/// Number of copies in a request that reads marks: at most 4 MB, for each of four concurrent
+/// origins.
 const MARKS_AT_ONCE: usize = 10;
-/// Bytes of copies read for their marks, after which these copies are deleted before others are
-/// read. One partition reads this much in a second or two. A function may be stopped at any time,
-/// and only deleted copies count as progress.
+/// Size in bytes of the copies that are read for their marks before these copies are deleted. One
+/// partition returns this much in a second or two. A function may be stopped at any time, and only
+/// deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
 /// The marks of other workers on copies of the same deletion, by the copy's position in the page.
@@ -155,8 +156,8 @@ fn out_of_time() -> Failure {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Writes copies page by page until all requested ones are done, the time is over, or another
-    /// worker has the job.
+    /// Writes copies page by page until all requested copies are done, the deadline has passed, or
+    /// another worker owns the job.
     pub(super) async fn work(
         &self,
         rule: &CopyRule,
@@ -202,7 +203,7 @@ impl<T: CopyTables> Copies<T> {
             };
             if let Some(failure) = failure {
                 let kept = visit.is_unsaved && self.save(origin, &mut visit).await?;
-                // The save has its own stream record, which continues the job.
+                // Saving the job created a stream record, which continues the job.
                 return if kept && matches!(failure, Failure::Retry(_)) {
                     Ok(())
                 } else {
@@ -211,7 +212,7 @@ impl<T: CopyTables> Copies<T> {
             }
             let is_due = visit.saved.elapsed() >= self.saved_every;
             if (is_last || visit.job.done || is_due) && !self.save(origin, &mut visit).await? {
-                // The origin has a newer change, or another executor processes the same job.
+                // The origin has a newer change, or another worker processes the same job.
                 break;
             }
             if is_last {
@@ -221,7 +222,7 @@ impl<T: CopyTables> Copies<T> {
         Ok(())
     }
 
-    /// Saves a job's progress. Returns whether this executor still owns the job.
+    /// Saves a job's progress. Returns whether this worker still owns the job.
     async fn save(&self, origin: &Origin, visit: &mut JobInProgress) -> Result<bool, Failure> {
         let found = visit.job.revision;
         visit.job.revision += 1;
@@ -272,7 +273,11 @@ impl<T: CopyTables> Copies<T> {
             let (rule, origin, refused) = (&rule.name, &origin.key, written.refused);
             warn!(
                 rule,
-                origin, copy, reason, refused, "copies cannot be written; this is one of them"
+                origin,
+                copy,
+                reason,
+                refused,
+                "some copies cannot be written; this entry shows one of them"
             );
         }
         written
@@ -311,14 +316,14 @@ impl<T: CopyTables> Copies<T> {
 
     /// Deletes the copies that other workers marked after this worker, for the same deletion:
     /// workers of the same job, or checks. Those workers may have crashed, and their records have
-    /// no effect once the job continued, so this worker must delete the copies. It replaces each
-    /// mark that it read by its own and reads the origin again, because the copy may have been put
-    /// again meanwhile.
+    /// no effect once the job has continued, so this worker must delete the copies. It replaces
+    /// each mark that it read by its own mark and reads the origin again, because a client may have
+    /// put the copy again meanwhile.
     ///
-    /// If two workers do this concurrently, both finish. The worker that marks last deletes the
-    /// copy, unless the other marks it between the two requests of this worker; the attempts of
-    /// each worker are bounded. Copies after one that still has another worker's mark do not count
-    /// as done. Some copies are deleted before the next ones are read.
+    /// If two workers do this concurrently, both finish. The worker that writes the last mark
+    /// deletes the copy, unless the other worker replaces that mark before the delete; the attempts
+    /// of each worker are bounded. Copies after one that still has another worker's mark do not
+    /// count as done. The copies that were read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -352,7 +357,8 @@ impl<T: CopyTables> Copies<T> {
             let mut rest = open.split_off(read.min(open.len()));
             open = self.delete_found(place, copies, (mark, found), deleted, times).await;
             if open.len() < read {
-                // The restarts are bounded by the number of copies, because each leaves fewer.
+                // The restarts are bounded by the number of copies, because each restart leaves
+                // fewer copies.
                 trying.attempts.restart();
             }
             open.append(&mut rest);
@@ -483,8 +489,8 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Writes some copies in one request. Copies whose outcome is unknown are written again by
-    /// single requests. A failure does not stop the other writes, because a written copy needs no
-    /// second write.
+    /// separate requests. A failure does not stop the other writes, because each written copy is
+    /// progress.
     async fn write_some(
         &self,
         rule: &CopyRule,

@@ -15,8 +15,8 @@ use crate::event::BatchRecord;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Upper bound of slots that all parts load concurrently. A slot takes about 2 KB while it is read,
-/// so they take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all parts load concurrently. A slot takes about 2 KB while it is
+/// read, so they take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Number of loaded slots after which no further totals are loaded. Loaded slots are kept until the
 /// batch is done and take about 200 bytes each, and a batch may name thousands of counters with a

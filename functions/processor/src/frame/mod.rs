@@ -1,6 +1,6 @@
-//! The frame, which all stream functions share. It decodes the batch in order, loads the data that
-//! the rule needs, lets the rule decide, folds the effects and applies them, quarantines refused
-//! records, and reports.
+//! The frame: the processing of a batch, which all stream functions share. It decodes the batch in
+//! order, loads the data that the rule needs, lets the rule decide, folds the effects and applies
+//! them, quarantines refused records, and reports.
 //!
 //! The rule decides, the executor applies. The report names at most one record: the first one to
 //! deliver again, with all records after it. Effects are idempotent, so redelivered records that
@@ -26,8 +26,8 @@ use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use load::Loaded;
 
-/// Concurrent writes to the quarantine. One invocation must be able to quarantine a batch of only
-/// refused records.
+/// Maximum number of concurrent writes to the quarantine. One invocation must be able to quarantine
+/// a batch in which every record is refused.
 const QUARANTINE_AT_ONCE: usize = 16;
 
 /// The outcome of a batch, in numbers of records.
@@ -153,8 +153,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     /// Applies the decisions, quarantines refused records, and reports. Both run concurrently: if
     /// targets use all the time, they are redelivered, and so is a refused record before their
     /// records, which must then be quarantined already. Records that targets quarantine come
-    /// afterwards. If no time is left for them, the next delivery has more time, because targets
-    /// that were applied take less.
+    /// afterwards. If no time is left for these records, the next delivery has more time for them,
+    /// because targets that were applied already take less time.
     async fn apply(
         &self,
         batch: &[BatchRecord<'_>],
@@ -194,8 +194,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         outcome.report(batch)
     }
 
-    /// Returns the effects of a record, and the reason if it is refused. A record that was kept for
-    /// the load is not decoded again.
+    /// Returns the effects of a record, and the reason if it is refused. A record whose decoded
+    /// form was kept during the load is not decoded again.
     fn decide(&self, delivered: &BatchRecord<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(unreadable);
@@ -235,7 +235,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let mut done = Vec::new();
         while let Some((position, reason, put)) = puts.next().await {
             let put = put.map(|object| {
-                warn!(reason, object, "record refused and put into quarantine");
+                warn!(reason, object, "record refused and quarantined");
             });
             done.push((position, put));
         }
@@ -259,8 +259,8 @@ fn positions_of(target: &TargetOutcome, batch: &[BatchRecord<'_>]) -> Vec<(usize
     let mut positions = BTreeMap::new();
     for SetAside { event_id, reason } in &target.set_aside {
         let named = event_id.as_ref().and_then(|id| ids.get(id));
-        // If the event id is unknown, all records of the target are quarantined, which loses no
-        // record.
+        // If the event id is unknown, all records of the target are quarantined, so that no record
+        // is lost.
         let named = named.unwrap_or(&target.records);
         positions.extend(named.iter().map(|position| (*position, reason.clone())));
     }
@@ -284,7 +284,7 @@ impl Outcome {
         Self { summary, retry_from: None }
     }
 
-    /// Records a failure of the load, which is complete only for the first `records` records.
+    /// Records that the load failed after it was complete for the first `records` records.
     ///
     /// # Errors
     /// When no record of several is loaded. Lambda halves the batch if the invocation fails

@@ -1,8 +1,8 @@
 //! The executor of versions: adds the changes in a batch to the histories of their items. Each plan
 //! is written in one transaction that is conditional on the head's revision.
 //!
-//! The rule decides which versions a history must have. This module does not know what changed the
-//! items.
+//! The rule decides which versions a history must have. This module does not know how the items
+//! were changed.
 
 mod dynamodb;
 #[cfg(test)]
@@ -69,9 +69,9 @@ pub enum PlanOutcome {
     TooLarge(String),
 }
 
-/// Upper bound of the latest versions that are held with their images: those that may have to move,
-/// and the one before them. Only the numbers of earlier versions are needed, and a history may have
-/// any length.
+/// Maximum number of latest versions that are held with their images: those that may have to move,
+/// and the version before them. Only the numbers of earlier versions are needed, and a history may
+/// have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
 
 /// Upper bounds of one transaction.
@@ -84,15 +84,15 @@ struct TransactionBounds {
 impl TransactionBounds {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
-    /// Returns the bounds of the next attempt after a failure. A partition without capacity for
-    /// many versions at once may have enough for fewer. One change is always allowed, even if it is
-    /// larger than the bound.
+    /// Returns the bounds of the next attempt after a failure. A partition that lacks capacity for
+    /// many versions at once may have enough for fewer. One change is always allowed, even if its
+    /// image is larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
 
-    /// Returns the bounds of the next attempt after a refused change. Half as many changes may
-    /// succeed, because the refused one may not be among them.
+    /// Returns the bounds of the next attempt after a refused change. Half of the changes may
+    /// succeed, because the refused change may not be among them.
     fn half_of(self, changes: &Changes) -> Self {
         Self { changes: (changes.len() / 2).max(1), ..self }
     }
@@ -111,8 +111,8 @@ pub struct Histories<T> {
 
 impl<T: HistoryTable> Histories<T> {
     /// Adds `changes` to the history of `item`. Returns how many of them were new. A change is
-    /// quarantined if it came too late, or if the table refuses it even in a separate write. The
-    /// history continues without it.
+    /// quarantined if it arrived too late, or if the table refuses it even in a separate write. The
+    /// history continues without this change.
     async fn join(
         &self,
         item: &str,
@@ -150,7 +150,8 @@ impl<T: HistoryTable> Histories<T> {
                         return Ok(written);
                     }
                     found = Some(head.to_item(item));
-                    // The restarts are bounded by the number of changes, because each leaves fewer.
+                    // The restarts are bounded by the number of changes, because each restart
+                    // leaves fewer changes.
                     attempts.restart();
                 }
                 Ok(AddOutcome::ConcurrentChange) => is_known = false,
@@ -159,8 +160,8 @@ impl<T: HistoryTable> Histories<T> {
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // The restarts are bounded: each halves the changes, leaves fewer of them, or
-                    // drops the base.
+                    // The restarts are bounded: each restart halves the number of changes, leaves
+                    // fewer changes, or drops the base.
                     attempts.restart();
                 }
                 Ok(AddOutcome::TooLate { these, reasons }) => {
@@ -169,7 +170,7 @@ impl<T: HistoryTable> Histories<T> {
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // The restarts are bounded, because each leaves fewer changes.
+                    // The restarts are bounded, because each restart leaves fewer changes.
                     attempts.restart();
                 }
                 Err(Failure::Retry(reason)) => {
@@ -203,8 +204,8 @@ impl<T: HistoryTable> Histories<T> {
         let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
         let plan = match planned(&changes) {
             Ok(plan) => plan,
-            // Finds all changes that are too late with the loaded tail. Loading the tail again for
-            // each change could use up the invocation's time.
+            // Uses the loaded tail to find all changes that are too late, because loading the tail
+            // again for each change could use up the invocation's time.
             Err(_) => return Ok(too_late(&changes, planned)),
         };
         let revision = head.map_or(0, |head| head.revision);
@@ -308,8 +309,8 @@ impl RefusedChanges {
             return (changes, most.half_of(&refused));
         }
         if has_base {
-            // The base may be the cause. The next attempt has no base, so the history contains
-            // nothing before its first change.
+            // The base may be the cause. The next attempt has no base, so the history contains no
+            // version from before its first change.
             return (changes.replaced(refused.baseless()), TransactionBounds::USUAL);
         }
         set_aside.extend(refused.iter().map(|(_, change)| SetAside {

@@ -2,9 +2,9 @@
 //! if the document is unchanged.
 //!
 //! Two concurrent assemblies of one document cannot mix their results. Each write increments the
-//! revision in the document's mark, even if nothing else changes or the document does not exist any
-//! more. So if another worker has written after this worker read the document, this worker's write
-//! fails. The worker that writes last has therefore read every change. The rule defines what a
+//! revision in the document's mark, even if nothing else changes or the document no longer exists.
+//! So if another worker has written after this worker read the document, this worker's write fails.
+//! The last worker whose write succeeds has therefore read every change. The rule defines what a
 //! document is.
 
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ use crate::tables::dynamodb::request_failure;
 const PAGES_MAX: usize = 1_000;
 
 impl Targets {
-    /// Assembles a document from its parts. `keys` are the keys under which the document existed so
-    /// far. Returns whether a write was necessary.
+    /// Assembles a document from its parts. `keys` are the keys under which the document has
+    /// existed so far. Returns whether a write was necessary.
     pub(super) async fn assemble(
         &self,
         document: &Document,

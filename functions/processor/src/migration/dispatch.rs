@@ -1,5 +1,5 @@
-//! Dispatches records of the control table's stream: a worker processes the record's task now,
-//! checks it again later, postpones it, or marks it as superseded.
+//! Dispatches records of the control table's stream: a worker processes the task of a record now,
+//! checks the task again later, postpones it, or marks it as superseded.
 //!
 //! The migration's state decides between these (`State::turn_of`). Other modules implement the
 //! tasks.
@@ -28,8 +28,8 @@ use crate::tables::attribute_value::to_sdk_item;
 
 /// Interval at which a worker checks whether other workers leave it a share of the rate.
 const SHARE_CHECK: Duration = Duration::from_millis(250);
-/// Minimum remaining time of an invocation for a slice with its waits. A worker with less time does
-/// not wait for a share.
+/// Minimum remaining time of an invocation that suffices for a slice with its waits. A worker with
+/// less time does not wait for a share of the rate.
 const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// A task that a stream record offers to a worker.
@@ -98,9 +98,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Processes the task of a record. While the task must wait and time is left, checks it again.
-    /// The number of checks is bounded by the invocation's seconds, because each check waits at
-    /// least a second.
+    /// Processes the task of a record. While the task must wait and time remains, checks the task
+    /// again. The number of checks is bounded by the invocation's seconds, because each check waits
+    /// at least a second.
     async fn work_or_wait(
         &self,
         task: &Task,
@@ -159,9 +159,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Ok(task) => task,
             Err(later) => return Ok(later),
         };
-        // A switch does not wait for an earlier run's repairs that no worker has leased. Therefore
-        // a worker that leases a repair reads the state again. Either the switch saw the lease, or
-        // the worker sees the later run.
+        // A switch does not wait for repairs of an earlier run that no worker has leased. Therefore
+        // a worker that leases a repair reads the state again. Either the switch has seen the
+        // lease, or the worker sees the later run.
         if task.repairs && control.state(&task.migration).await?.replaces(task.run) {
             return Ok(supersede_when_free(control, offered, name).await?);
         }
@@ -174,7 +174,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Takes a share of the migration's rate for a leased task. Returns the task with the share,
     /// and its pace. Returns `None` if another worker has leased the task meanwhile, or if no share
-    /// became free in time; the lease is then released.
+    /// became free in time. In the second case the lease is released.
     async fn paced(
         &self,
         task: Task,
@@ -210,7 +210,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Returns the reason if the backfill must wait. The task stays without a lease meanwhile.
+    /// Returns the reason if the backfill must wait. No worker leases the task during the wait.
     async fn must_wait(&self, task: &Task) -> Result<Option<RecheckReason>, Failure> {
         if !task.work.has_rate() {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! First writes: the backfill's writes of targets that do not exist yet, 25 per request.
 //!
-//! A PartiQL `INSERT` fails if the item exists, as a first write must. Source: DynamoDB developer
-//! guide, "PartiQL insert statements", "Running batch operations". A statement may fail because the
-//! item exists, the table is throttled, or the role may not insert. Other code writes such effects
-//! by single requests, which determine the cause.
+//! A PartiQL `INSERT` fails if the item exists, which is what a first write needs. Source: DynamoDB
+//! developer guide, "PartiQL insert statements", "Running batch operations". A statement may fail
+//! because the item exists, the table is throttled, or the role may not insert. Other code then
+//! writes the effect by a separate request, which determines the cause.
 
 use futures::{StreamExt, stream};
 use model::Item;
@@ -17,9 +17,9 @@ use crate::tables::statements::{
     STATEMENT_LENGTH_MAX, STATEMENTS_MAX, StatementOutcome, Statements,
 };
 
-/// Upper bound of the bytes of one request, so that repeating it after a failure is cheap.
+/// Maximum size of one request in bytes, so that repeating a failed request is cheap.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Concurrent writes that count as one concurrent request.
+/// Number of concurrent writes that count as one concurrent request.
 const WRITES_PER_REQUEST: usize = 8;
 
 /// Effects that are sent together, and their statements in the same order.
@@ -44,8 +44,8 @@ pub(super) async fn write(
         let mut written = 0;
         for Batch { registers, statements } in batches(&mut folded, size) {
             let sent = async { Ok(statements.send(&targets.client).await) };
-            // If no answer arrives in time, the request may have succeeded; its effects are written
-            // again, which is idempotent.
+            // If no response arrives in time, the request may have succeeded. Its effects are
+            // written again, which is idempotent.
             let outcomes = deadline.limit(sent).await.unwrap_or_default();
             for (position, (target, joined)) in registers.into_iter().enumerate() {
                 if outcomes.get(position) == Some(&StatementOutcome::Done) {

@@ -1,9 +1,10 @@
 //! Changes items in place. The item is read and evaluated, and one conditional write changes it.
 //! The condition compares everything that the evaluation may have read. If no condition can express
-//! all of it, the write returns the previous item. That item is evaluated again, and a wrong change
-//! is reverted.
+//! all of it, the write returns the previous item. The previous item is then evaluated, and a wrong
+//! change is reverted.
 //!
-//! The rule defines the expected item and the guard (the condition). A deleted item stays deleted.
+//! The rule defines the expected item and the guard, which is the condition of the write. A deleted
+//! item stays deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -175,8 +176,8 @@ async fn put_back(
     }
 }
 
-/// Returns the failure for a write whose answer must be evaluated but may arrive too late. If the
-/// invocation ended before the answer, the write could not be reverted.
+/// Returns the failure for a write whose response must be evaluated but may arrive too late. If the
+/// invocation ended before the response, a wrong write could not be reverted.
 fn no_time_for_an_answer() -> Failure {
     let reason =
         "the time left in this invocation may be too short to evaluate the answer to the write";
@@ -211,8 +212,8 @@ where
 }
 
 /// Returns the part of the change from `before` to `after` that must still be reverted: the
-/// attributes that still have the new values. The first item has their new values, the second their
-/// previous values.
+/// attributes that still have the new values. The first item of the result has their new values,
+/// the second item their previous values.
 fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item) {
     let (mut made, mut were) = (Item::new(), Item::new());
     for name in before.keys().chain(after.keys()) {
@@ -227,8 +228,8 @@ fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item)
 }
 
 impl Targets {
-    /// Changes items to what the plan requires. Reads the current items, because their content at
-    /// the time of the effect does not matter.
+    /// Changes items as the plan requires. Reads the current items, because their content at the
+    /// time of the effect does not matter.
     pub(super) async fn settle_all(
         &self,
         rewrites: BTreeMap<Target, Joined<()>>,
@@ -282,7 +283,7 @@ impl Targets {
         Ok(standing)
     }
 
-    /// Changes an item to what the plan requires. `seen` is the item as it was just read. Returns
+    /// Changes an item as the plan requires. `seen` is the item as it was just read. Returns
     /// whether a write was necessary.
     pub(super) async fn apply_rewrite(
         &self,
@@ -312,8 +313,8 @@ impl Targets {
             }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
-            // An incomplete guard needs the answer, which contains the item that was changed.
-            // Therefore this request is not interrupted.
+            // With an incomplete guard, the response must be evaluated, because it contains the
+            // item that was changed. Therefore this request is not interrupted.
             let sent = match guard.is_complete {
                 true => deadline.limit(sending).await,
                 false => sending.await,
@@ -341,7 +342,7 @@ impl Targets {
     }
 
     /// Reverts a change that was made to an unexpected version of the item. Later writes of other
-    /// clients stay. Returns the current item; `None` if it is deleted.
+    /// clients are kept. Returns the current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,
@@ -383,20 +384,19 @@ impl Targets {
             }
         }
         let item = item_to_string(&met);
-        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed during another write could not be restored; this is its previous value");
+        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed by mistake could not be restored; `item` is its previous value");
         self.note_problem(
             ProblemKind::Refused,
             target,
             key,
-            &format!("it could not be restored: {failure}"),
+            &format!("the item could not be restored: {failure}"),
         )
         .await?;
         Err(Failure::Retry(failure))
     }
 }
 
-/// Counts the items that differ from what the plan requires, and repairs them if the task requests
-/// it.
+/// Counts the items that are not as the plan requires, and repairs them if the task requests it.
 pub(super) async fn check(
     worker: &Worker<'_>,
     task: &Task,
@@ -425,7 +425,7 @@ pub(super) async fn check(
     let look =
         |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
     let suspects = suspects.into_iter().map(|item| (item, ())).collect();
-    // The repairs come after the checks, and a repair may need time to evaluate its answer.
+    // The repairs come after the checks, and a repair may need time to evaluate its response.
     let suspects = check::recheck_mismatches(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
@@ -443,7 +443,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Reads items again. Returns those that exist and differ from what the plan requires.
+/// Reads items again. Returns the existing items that are not as the plan requires.
 async fn still_wrong(
     worker: &Worker<'_>,
     task: &Task,

@@ -32,8 +32,9 @@ use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
 
-/// Targets that are written concurrently. They are enough to fill a group commit of the local store
-/// and to hide the latency of a write on AWS, and few enough that items of 400 KB fit into memory.
+/// Maximum number of targets that are written concurrently: enough to fill a group commit of the
+/// local store and to hide the latency of a write on AWS, and few enough that items of 400 KB fit
+/// into memory.
 pub(super) const WRITES_AT_ONCE: usize = 64;
 /// The condition of a first write: no item exists, or it is an older item of the same source.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
@@ -141,8 +142,8 @@ impl Targets {
                     return Ok(false);
                 }
                 Ok(TargetPut::GuardFailed(found)) => {
-                    // The first answer returned the current item, which does not count as a failed
-                    // attempt.
+                    // The first response contained the current item. This does not count as a
+                    // failed attempt.
                     if standing.is_none() {
                         attempts.restart();
                         if !reads_first {
@@ -191,7 +192,7 @@ impl Targets {
     }
 
     /// Joins registers with the current item, and writes the result if the item is unchanged.
-    /// Returns `None` if the item contains all of them already, or must not be changed.
+    /// Returns `None` if the item already contains all of these registers, or must not be changed.
     async fn replace(
         &self,
         target: &Target,
@@ -220,7 +221,7 @@ impl Targets {
         };
         if joined.live().count() > 1 {
             let sources: Vec<&str> = joined.live().map(|(source, _)| source).collect();
-            let reason = format!("{} have this target", sources.join(" and "));
+            let reason = format!("{} become this item", sources.join(" and "));
             self.note_problem(ProblemKind::Collision, target, key, &reason).await?;
         }
         if joined.is_tombstone()
@@ -231,15 +232,16 @@ impl Targets {
         self.put_over(target, key, &joined, found).await.map(Some)
     }
 
-    /// Returns whether writers own the target now, so that their items are correct. Effects from
-    /// before the switch have all been applied; any that arrives later is a redelivery.
+    /// Returns whether the application's writers own the target now, so that the current item is
+    /// correct. All effects from before the switch have been applied, so any effect that still
+    /// arrives is a redelivery.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
         Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))
     }
 
-    /// Returns the registers of an item without a mark, in the reverse direction. They come from
-    /// the derived items that exist, without those in `registers`.
+    /// Returns the registers of an item without a mark, in the reverse direction. They are built
+    /// from the existing derived items, except those that `registers` covers.
     async fn adopted(
         &self,
         target: &Target,
@@ -312,7 +314,7 @@ impl Targets {
         if let Some(PutItemError::ConditionalCheckFailedException(failed)) =
             error.as_service_error()
         {
-            // A store may not return the item with the failure; then the item is read.
+            // A store may not return the item with the failure. In that case, the item is read.
             return match failed.item() {
                 Some(item) => {
                     from_sdk_item(item.clone()).map(|item| TargetPut::GuardFailed(Some(item)))
@@ -377,7 +379,7 @@ impl Targets {
         let Folded { registers, rewrites, assemblies, .. } = folded;
         let window = &self.window(extent);
         let share = |is_last: bool| if is_last { deadline } else { deadline.half_way() };
-        // Rewrites come first, because a rewrite may need time to evaluate its answer.
+        // Rewrites come first, because a rewrite may need time to evaluate its response.
         let own = share(registers.is_empty() && assemblies.is_empty());
         let mut outcomes = self.settle_all(rewrites, window, own).await;
         let own = share(assemblies.is_empty());

@@ -32,19 +32,19 @@ use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::direct::{UnreadPage, answered, unreadable};
 use crate::tables::dynamodb::request_failure;
 
-/// Time between two saves of a worker's progress. If a worker is killed, this much work is
-/// repeated. The progress becomes visible at this interval.
+/// Time between two saves of a worker's progress. If a worker is killed, the work of at most this
+/// time is repeated. Operators see the progress at this interval.
 pub(super) const SLICE: Duration = Duration::from_secs(2);
 /// Minimum wait before a task that cannot be processed is checked again. Without a wait, the record
 /// would be redelivered thousands of times per hour.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-/// Maximum wait before a task is checked again. A worker notices with this delay that a migration
+/// Maximum wait before a task is checked again. A worker notices within this time that a migration
 /// may continue, or was paused or stopped.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Items of a scan page: some hundred writes between two checks of the time.
+/// Maximum number of items of a scan page: some hundred writes between two checks of the time.
 pub(super) const PAGE_ITEMS: u32 = 500;
-/// Concurrent writes for which a page has [`PAGE_ITEMS`]. With fewer concurrent writes, a page has
-/// fewer items.
+/// The number of concurrent writes for which a page has [`PAGE_ITEMS`] items. With fewer concurrent
+/// writes, a page has proportionally fewer items.
 const PAGE_WIDTH: u32 = 64;
 /// Attempts to read one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
@@ -53,7 +53,7 @@ const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 pub(crate) struct Worker<'w> {
     pub(crate) control: &'w Control,
     pub(crate) migration: Arc<Migration>,
-    /// The opposite direction, if the plan has a reverse direction.
+    /// The direction opposite to the task's, if the plan has a reverse direction.
     pub(crate) inverse: Option<Arc<Migration>>,
     /// Whether the migration was aborted. A touch then only removes marks.
     pub(crate) clears: bool,
@@ -89,9 +89,9 @@ impl RecheckReason {
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
     }
 
-    /// Returns how long to wait before the task is written to create another record, if this
-    /// invocation cannot process it. Without a wait, each record would cause the next one
-    /// immediately. The wait is short if little time is left, because the attempt itself has then
+    /// Returns how long to wait before the task is written to create a new record, if this
+    /// invocation cannot process the task. Without a wait, each record would cause the next record
+    /// immediately. The wait is short if little time remains, because the attempt itself has then
     /// taken long enough.
     pub(crate) fn wait_for_record(&self, again: u32, remaining: Duration) -> Duration {
         self.usual(again).min(remaining / 2)
@@ -116,15 +116,15 @@ pub(super) async fn supersede(control: &Control, offered: &Task) -> Result<(), F
             "task superseded"
         );
         task.supersede();
-        // If another writer changes the task meanwhile, its write creates another record.
+        // If another writer changes the task meanwhile, that write creates a new record.
         control.replace(task).await?;
     }
     Ok(())
 }
 
 /// Marks a task as superseded unless another worker leases it. That worker may be repairing, and a
-/// switch waits for its repair. Returns the reason to check the task again, if another worker
-/// leases it.
+/// switch waits for its repair. If another worker leases the task, returns the reason to check the
+/// task again.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -270,15 +270,15 @@ impl Worker<'_> {
             tally.join(of_page);
             tally.count("read", page.len());
             cursor = page.next;
-            // The wait is necessary after the last page too, because the next segment may begin
-            // immediately.
+            // The wait is necessary after the last page too, because the worker may begin the next
+            // segment immediately.
             let wait = pace.wait(read, started.elapsed()).min(deadline.remaining());
             tokio::time::sleep(wait).await;
             if cursor.is_none() {
                 break true;
             }
-            // If the next page was read ahead, it is processed too, because its read is already
-            // paid for.
+            // If the next page has been read ahead, it is processed too, because its read has
+            // already been paid for.
             if (started.elapsed() >= SLICE && ahead.is_none()) || deadline.is_over() {
                 break false;
             }
@@ -353,7 +353,7 @@ impl Worker<'_> {
     }
 
     /// Reads a page of the task's segment with strong consistency, so every write that was
-    /// acknowledged before is visible.
+    /// acknowledged before the read is visible.
     async fn page(
         &self,
         task: &Task,
@@ -361,8 +361,8 @@ impl Worker<'_> {
         pace: &Pace,
         most: u32,
     ) -> Result<UnreadPage, Failure> {
-        // With fewer concurrent writes, a slice writes fewer items. A page is processed as a whole,
-        // so it is made smaller.
+        // With fewer concurrent writes, a slice writes fewer items. A page is always processed as a
+        // whole, so the page must be smaller.
         let width = self.control.throttling.concurrency().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * u32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let items = pace.page_items(items.min(most));
@@ -379,8 +379,8 @@ impl Worker<'_> {
 
     /// Reads the next page of a backfill while the current one is written. If an item of that page
     /// changes meanwhile, the stream delivers the change. A check does not read ahead, because it
-    /// must compare what it has just read. A failure is dropped here; reading the page in its turn
-    /// reports it.
+    /// must compare what it has just read. A failure of this read is ignored; the regular read of
+    /// the page reports it.
     async fn ahead(
         &self,
         task: &Task,
@@ -388,7 +388,7 @@ impl Worker<'_> {
         (pace, most): (&Pace, u32),
         deadline: Deadline,
     ) -> Option<UnreadPage> {
-        // With a pace there is enough time to read the page in its turn.
+        // A task with a pace waits between pages, so reading ahead would save no time.
         let after = next.filter(|_| task.work == Work::Backfill && pace.0.is_none())?;
         deadline.limit(self.page(task, Some(after), pace, most)).await.ok()
     }

@@ -289,7 +289,7 @@ async fn a_foreign_item_among_the_parts_of_a_document_is_a_difference() {
     assert_eq!((task.done, left), (true, 0), "{task:?}");
     assert_eq!((task.counts["occupied"], task.counts["foreign"]), (1, 1), "{task:?}");
     let told = task.samples.join(" ");
-    assert!(told.contains("PLOT#9") && told.contains("delete or move it"), "{told}");
+    assert!(told.contains("PLOT#9") && told.contains("delete or move the item"), "{told}");
     // The item is reported, but not repaired.
     assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
     let noted: Vec<_> = notes.iter().map(|note| note["key"]["S"].as_str().unwrap()).collect();

@@ -16,8 +16,7 @@ use serde::Deserialize;
 use super::targets::WRITES_AT_ONCE;
 
 /// Increase of concurrent writes after each page without throttling, so that the maximum is reached
-/// again after some pages. In a batch, as many finished writes as may run concurrently count as a
-/// page.
+/// again after some pages. In a batch, a page is as many finished writes as may run concurrently.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =
@@ -43,7 +42,7 @@ impl Default for ThrottlingState {
     }
 }
 
-/// The relevant members of the body of an error answer.
+/// The relevant members of the body of an error response.
 #[derive(Deserialize)]
 struct ErrorBody {
     #[serde(rename = "__type", default)]
@@ -62,8 +61,8 @@ struct Reason {
     resource: String,
 }
 
-/// Returns the throttled table and the reason as text; `None` if the answer does not report
-/// throttling. The table is empty if the answer does not name it.
+/// Returns the throttled table and the reason as text; `None` if the response does not report
+/// throttling. The table is empty if the response does not name it.
 fn throttled(answer: &[u8]) -> Option<(String, String)> {
     let body: ErrorBody = serde_json::from_slice(answer).ok()?;
     let code = body.error_type.rsplit('#').next().unwrap_or_default();

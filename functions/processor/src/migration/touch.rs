@@ -1,10 +1,11 @@
-//! The backfill by touching: each source item gets a mark and loses it again. So it appears in the
-//! stream, with a stamp of its position there, and no effect is dated before the stream.
+//! The backfill by touching: each source item gets a mark and loses it again. So each item appears
+//! in the stream, and its effects have the stamp of that stream record instead of a stamp from
+//! before the stream.
 //!
 //! The worker removes the mark in the same page. If the worker crashes in between, the slice is
 //! repeated and removes the marks; touching an item twice is idempotent. A deleted item stays
-//! deleted. A writer may put an item back that it had read with its mark; such marks are removed
-//! when the migration ends.
+//! deleted. A client may have read an item with its mark and later write the item back; such marks
+//! are removed when the migration ends.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -83,7 +84,7 @@ pub(super) async fn touch(
     Ok(())
 }
 
-/// Removes the marks of touches from the items of a page: marks of this migration, and of a
+/// Removes the marks of touches from the items of a page: marks of this migration, and marks of a
 /// cut-over whose command was killed. Each update changes only the mark, and only if the mark is
 /// unchanged, so no other write is lost. The marks are no longer needed, because writing them has
 /// already put the items into the stream.
@@ -111,8 +112,8 @@ pub(super) async fn clear_left(
     Ok(())
 }
 
-/// Puts the mark on an item, unless the plan produces nothing from it. If the plan produces
-/// something from a later version of the item, the write of that version is in the stream after the
+/// Puts the mark on an item, unless the plan produces nothing from the item. If the plan produces
+/// something from a later version of the item, the stream has a record of that version after the
 /// fence.
 async fn mark(
     worker: &Worker<'_>,

@@ -2,7 +2,7 @@
 //! records, with as much concurrency as the throttling currently allows.
 //!
 //! The module does not know how a target is processed. The order matters, because a batch is
-//! redelivered from its first unfinished target on.
+//! redelivered from the first record of an unfinished target.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,10 +18,10 @@ use crate::frame::TargetOutcome;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkKind {
     /// A batch of a stream. A redelivered batch is shorter only if some targets were finished.
-    /// Therefore a batch waits for capacity until its deadline. It adapts the number of concurrent
-    /// writes itself.
+    /// Therefore a batch waits for capacity until its deadline. The window adapts the number of
+    /// concurrent writes.
     Batch,
-    /// A page of a task. Between two pages, the task's worker adapts the number of concurrent
+    /// A page of a task. Between two pages, the worker of the task adapts the number of concurrent
     /// writes and the size of the page.
     Page,
     /// A single target.
@@ -35,7 +35,8 @@ pub(super) struct Window<'t> {
     extent: WorkKind,
     /// Number of throttled attempts when the window was created.
     throttled: u64,
-    /// Whether a target existed that a first write could not replace.
+    /// Whether a first write has failed because its target already exists, so that further targets
+    /// are read before they are written.
     has_existing_targets: AtomicBool,
 }
 
@@ -50,7 +51,7 @@ impl<'t> Window<'t> {
         self.throttling.concurrency()
     }
 
-    /// Records that a target exists that a first write could not replace. The batch may be a
+    /// Records that a first write has failed because its target already exists. The batch may be a
     /// redelivery.
     pub(super) fn record_existing_target(&self) {
         self.has_existing_targets.store(true, Ordering::Relaxed);
@@ -58,8 +59,8 @@ impl<'t> Window<'t> {
 
     /// Returns whether targets are read before they are written. A write whose condition fails
     /// costs as much as a successful one. So a redelivered batch would use up a slow table's
-    /// capacity for targets that are done already. As long as targets do not exist, a read would be
-    /// an unnecessary request.
+    /// capacity for targets that are already done. As long as the targets do not exist yet, reads
+    /// would be unnecessary requests.
     pub(super) fn reads_first(&self) -> bool {
         self.extent != WorkKind::One
             && (self.has_existing_targets.load(Ordering::Relaxed)
@@ -68,7 +69,7 @@ impl<'t> Window<'t> {
     }
 
     /// Allows one more attempt if the last one was throttled. `throttled` is the number of
-    /// throttled attempts before it. If the target failed instead, later targets would get its
+    /// throttled attempts before it. If the target failed instead, later targets would use the
     /// capacity, and the redelivered batch would not be shorter. The batch's deadline bounds the
     /// attempts.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Default number of objects in a page of a listing: few, so that listings have several pages.
+/// Default number of objects in a page of a listing: few, so that a listing has several pages.
 const PAGE_OBJECTS: usize = 7;
 
 /// Percentages of requests that fail in each way.

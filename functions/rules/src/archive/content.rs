@@ -1,9 +1,9 @@
-//! The part of an item that a row keeps: its text, and the values of its columns.
+//! The content of a row: the text of the item, and the values of the columns.
 //!
 //! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and the
-//! row's `coercions` name the column. The item's text still has the value. A number never becomes a
-//! binary fraction. An item is read once. A column value that occurs literally in the item's text is not
-//! copied. `column` and `discovered` decide which columns exist.
+//! row's `coercions` name the column. The item's text still has the value. Numbers are never converted
+//! to binary floating point. An item is parsed once. A column value that occurs literally in the item's
+//! text is not copied. `column` and `discovered` decide which columns exist.
 
 use model::Number;
 use model::json::{ItemView, ValueView};
@@ -13,7 +13,7 @@ use super::misfit;
 use super::plain_json::write_plain_json;
 use super::row::{CompactValue, Content, Span};
 
-/// The number of bytes before and after a string or number in DynamoDB JSON: `{"S":"` and `"}`.
+/// The number of bytes before a string or number in DynamoDB JSON: `{"S":"`.
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
 
@@ -55,7 +55,8 @@ pub(super) fn content_of(
     Content { texts, sequence_number, event_id, item: item_span, bytes, values }
 }
 
-/// Finds a column's attribute. Also finds where its value is written, unless the value is in a map.
+/// Finds a column's attribute. Also finds the position of its value in the item's text, unless the
+/// value is in a map.
 fn find<'i, 't>(
     item: &'i ItemView<'t>,
     attributes: &[Span],
@@ -102,8 +103,8 @@ impl ContentWriter {
                     as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))),
                 )
             }
-            // Only a whole number can be parsed as an integer: other texts have a point or an
-            // exponent.
+            // Only a whole number can be parsed as an integer: the text of any other number has a
+            // point or an exponent.
             (ColumnType::Bigint, ValueView::N(text)) => CompactValue::Integer(text.parse().ok()?),
             (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
                 let fits =
@@ -125,7 +126,7 @@ impl ContentWriter {
     }
 }
 
-/// Converts an offset. An item has at most 400 KB, so the texts are far below 4 GB.
+/// Converts an offset to 32 bits. An item has at most 400 KB, so the texts are far below 4 GB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }

@@ -13,14 +13,15 @@ use model::json::ItemView;
 use super::column::{Column, Schema};
 use super::discovered::discover;
 
-/// The maximum number of cached schemas. A table needs one for each kind of its items.
+/// The maximum number of cached schemas. A table needs one schema for each kind of item that it
+/// holds.
 const KNOWN_MAX: usize = 16;
 
 /// The cached schemas, most recently used first.
 #[derive(Debug, Default)]
 pub struct KnownSchema(Mutex<VecDeque<CachedColumns>>);
 
-/// The columns of a row, and the notes about attributes that have none.
+/// The columns of a row, and the notes about attributes that have no column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,

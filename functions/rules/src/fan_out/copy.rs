@@ -4,19 +4,19 @@
 //! and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's value is as of
 //! *s* or later. The check writes this value with the stamp `s+<revision>`, which is after *s* and before
 //! every later stamp. It writes only while the copy still has the mark that was read last. A later change
-//! of the origin has a later stamp, and its job overwrites the check's value. This job finds the copy,
-//! because the copy existed before the check. If the index lacks the copy, the sampled self-check repairs
-//! it later.
+//! of the origin has a later stamp, and its job overwrites the check's value. That job finds the copy,
+//! because the copy existed before the check. If the index does not show the copy yet, the sampled
+//! self-check repairs it later.
 //!
-//! A job is written before any copy has its mark. A mark that was read before an older job proves that the
-//! mark's own job was lost. The mark then replaces this job.
+//! A job is written before any copy has its mark. If a check reads a mark and then a job with an older
+//! stamp, the job of the mark was lost. The stamp of the mark then replaces that of the job.
 //!
 //! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps. It
 //! writes a unique mark to the copy. It reads the origin. If the origin does not exist, it deletes the
 //! copy on the condition that the copy still has the mark. If the origin is created again before the read,
-//! the worker finds it. A copy that a client creates later lacks the mark. A worker knows only of its own
-//! mark that it precedes the read. It therefore replaces the mark of another worker, see
-//! [`CopyRule::marked_for_deletion`].
+//! the worker finds it. A copy that a client creates later lacks the mark. A worker can rely only on its
+//! own mark having been written before its read of the origin. It therefore replaces the mark of another
+//! worker, see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -31,7 +31,7 @@ use crate::stamp::Stamp;
 /// The hops of a mark for deletion. A mark of values has at least one hop.
 const HOPS_OF_DELETION: u32 = 0;
 
-/// The state of an origin that its copies must have.
+/// The state of an origin, which its copies must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginState {
     /// The stamp of the state.
@@ -90,11 +90,11 @@ pub struct CopyReads<'s> {
     pub origin: Option<&'s Item>,
     /// The copy, read last.
     pub copy: &'s Item,
-    /// A unique number, greater than all earlier ones. It makes the marks for deletion of different
-    /// workers different.
+    /// A unique number, greater than all earlier ones. It distinguishes the deletion marks of
+    /// different workers.
     pub nonce: u64,
     /// The number of deployments through which the copy's values have passed, according to the
-    /// record that asked for the check. `None` if no record asked for it.
+    /// record that requested the check; `None` if no record requested it.
     pub arrival: Option<u32>,
 }
 
@@ -103,13 +103,13 @@ pub struct CopyReads<'s> {
 pub enum CheckResult {
     /// The copy holds the right values, or needs none.
     UpToDate,
-    /// The copy is newer than the origin's state that was read: check it again.
+    /// The copy is newer than the origin's state that was read; the copy must be checked again.
     CheckAgain,
     /// Write this update on the condition that the copy still has the mark that was read.
     Write(Update),
     /// Write this mark on the same condition, then check the copy again.
     Mark(Update),
-    /// The copy is wrong, but must not be written for this reason.
+    /// The copy is wrong, but for this reason it must not be written.
     Refuse(String),
 }
 
@@ -128,13 +128,13 @@ impl CopyRule {
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Returns whether a copy that became `new` must be checked. There are three reasons: it may lack its
-    /// origin's values, another writer changed copied values, or its place in the index changed. A running
-    /// job may have passed the new place already.
+    /// Returns whether a copy that was changed from `old` to `new` must be checked. There are three
+    /// reasons: the copy may lack its origin's values, another writer changed copied values, or the copy's
+    /// place in the index changed, and a running job may already have passed the new place.
     ///
-    /// A write by Weir keeps the origin and raises the mark. If a mark was lowered or came with another
-    /// origin, a client wrote back a whole item that it had read earlier. Such a copy is checked even if
-    /// the values are equal, because a deletion may depend on the mark.
+    /// A write by Weir keeps the origin and raises the mark. If the mark became lower or the origin
+    /// changed with it, a client wrote back a whole item that it had read earlier. Such a copy is
+    /// checked even if the values are equal, because a deletion may depend on the mark.
     ///
     /// Checks do not cause each other forever. A job writes only over an older mark, and a check
     /// increments the revision. A check that marks a copy for deletion uses a nonce that is greater than
@@ -186,7 +186,7 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
 }
 
 /// Returns the update that a job must write to each copy. Copies that outlive their origin get its last
-/// values. Their final state is therefore the same, however late the changes before the deletion come.
+/// values. Their final state is therefore the same, however late the records of earlier changes arrive.
 ///
 /// For `nonce` see [`CopyReads::nonce`].
 #[must_use]
@@ -222,7 +222,7 @@ pub fn look(rule: &CopyRule, sight: &CopyReads<'_>) -> CheckResult {
     let key = value_text(key);
     let seen = mark_of(rule, copy, &key);
     let base = seen.as_ref().map_or_else(Stamp::lowest, |mark| mark.stamp.base());
-    // The job was read after this mark. If the job is older than the mark, the job of the mark was lost.
+    // The job was read after this mark. If the job is older, the job of the mark was lost.
     let lost = mark_of(rule, before, &key).map(|mark| mark.stamp.base());
     let job = job.filter(|job| lost.as_ref().is_none_or(|lost| *lost <= job.stamp));
     let known = job.map(|job| job.stamp.clone()).or(lost).unwrap_or_else(Stamp::lowest);
@@ -261,7 +261,7 @@ pub fn look(rule: &CopyRule, sight: &CopyReads<'_>) -> CheckResult {
 }
 
 /// Returns the number of deployments through which the values of an origin have passed. If the job holds
-/// exactly these values, its number applies. If not, any mark of the origin may belong to these values.
+/// exactly these values, its number applies. If not, any mark of the origin may belong to the values.
 fn hops_of_origin(
     rule: &CopyRule,
     job: Option<&OriginState>,
@@ -434,7 +434,7 @@ mod tests {
         let written = format!("new {}+{zeros}", stamp(5).as_str());
         assert_eq!(check_text(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
         let refused = check_text(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
-        assert!(refused.starts_with("the value came through 6 deployments"), "{refused}");
+        assert!(refused.starts_with("the value passed through 6 deployments"), "{refused}");
         // A correct copy needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
         assert_eq!(check_text(&keep, Some(&job), Some(&origin(5)), &right), "in order");

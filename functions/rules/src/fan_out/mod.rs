@@ -10,8 +10,9 @@
 //! each other. Every chain of known rules therefore ends, however long it is. Rules of other deployments
 //! are unknown. Each mark therefore counts its hops: how often its value came from a rule that the writer
 //! of the mark does not know. A value with more than [`HOPS_MAX`] hops is not copied. Each round of a
-//! loop adds at least one hop. A value may also reach a copy through a writer that sets the origin or
-//! overwrites copied attributes. A check therefore also counts the marks that came with its record.
+//! loop adds at least one hop. A writer outside the rules may also set a copy's origin or overwrite
+//! copied attributes, and so pass a value on. A check therefore also counts the hops of the marks in its
+//! record.
 
 mod check;
 mod copy;
@@ -307,14 +308,14 @@ fn no_images(view_type: &str) -> Refusal {
 #[must_use]
 pub fn loop_of(hops: u32) -> String {
     format!(
-        "the value came through {hops} deployments, so copies feed each other; find the loop in the rules of all deployments and break it"
+        "the value passed through {hops} deployments, so their rules probably form a loop; find the loop in the rules of all deployments and break it"
     )
 }
 
-/// Returns the hops of an item's values, according to the marks that changed with them. The mark of an
-/// unknown rule adds one hop, because this rule may have written anything. The mark of a known rule
-/// ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts with its own number.
-/// It does not count if the rule only writes attributes that no copy gets.
+/// Returns the hops of an item's values, according to the marks that changed with the values. The mark
+/// of an unknown rule adds one hop, because this rule may have written anything. The mark of a known
+/// rule ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts with its own
+/// number. It does not count if the rule only writes attributes that no copy gets.
 fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks

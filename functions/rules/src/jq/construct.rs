@@ -68,8 +68,8 @@ impl Machine {
         }
     }
 
-    /// Passes on each pair of a value of the first term and a value of the second. The second term
-    /// is the outer loop, as in jq.
+    /// Passes each pair of a value of the first term and a value of the second term to the
+    /// receiver. The second term is the outer loop, as in jq.
     pub(super) fn pairs(
         &self,
         left: &Term,

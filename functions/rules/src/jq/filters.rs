@@ -18,8 +18,8 @@ use super::value::{Array, Val};
 /// The maximum number of arrays that `combinations` combines.
 const COMBINED_MAX: usize = 64;
 
-/// A function that collects the children of a value, the last one first. It returns whether the value
-/// itself is passed on.
+/// A function that collects the children of a value, the last child first. It returns whether the
+/// value itself is passed to the receiver.
 type Visit<'v> = &'v dyn Fn(&PositionedValue, &mut Vec<Flow<PositionedValue>>) -> Flow<bool>;
 
 impl Machine {
@@ -165,7 +165,7 @@ impl Machine {
         receive(input.below(place, value)?)
     }
 
-    /// Returns the only value of a term. No value, or more than one, is refused.
+    /// Returns the only value of a term. A term with no value or with several values is refused.
     pub(super) fn one(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Val> {
         let mut values = self.all(term, scope, input)?;
         match (values.pop(), values.is_empty()) {
@@ -174,8 +174,8 @@ impl Machine {
         }
     }
 
-    /// Collects the values of a term, the last one first. If the term ends early, the reason
-    /// precedes them.
+    /// Collects the values of a term, the last value first. If the term ends early, the reason
+    /// comes before the values.
     fn children(
         &self,
         next: &Term,
@@ -203,7 +203,8 @@ impl Machine {
         next_ones.reverse();
     }
 
-    /// Passes on a value if `visit` says so, and then does the same with each child.
+    /// Passes a value to the receiver if `visit` returns true, and then does the same with each
+    /// child.
     fn unfold(&self, input: &PositionedValue, receive: Receiver<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
@@ -218,7 +219,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Passes on a value and all values in it.
+    /// Passes a value and all values within it to the receiver.
     fn everything(&self, at: &PositionedValue, receive: Receiver<'_>) -> Flow {
         self.unfold(at, receive, &|at, next_ones| {
             if let Val::Arr(_) | Val::Obj(_) = at.value {

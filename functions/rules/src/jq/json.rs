@@ -1,4 +1,4 @@
-//! JSON of values, written and read as in jq.
+//! JSON text of values, written and parsed as in jq.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -65,12 +65,12 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The reason why a text is not parsed.
+/// The reason why a text cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseFailure {
     /// The text is not JSON.
     NotJson,
-    /// jq parses the text, or may parse it: `nan`, an unpaired surrogate, or more levels than
+    /// jq parses this text or may parse it: `nan`, an unpaired surrogate, or more levels than
     /// [`DEPTH_MAX`].
     MaybeValid,
 }

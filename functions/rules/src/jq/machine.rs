@@ -29,7 +29,7 @@ pub(crate) enum Stop {
     Break(u64),
     /// The receiver needs no more values.
     NoMoreValues,
-    /// The receiver of a `try`'s values stopped. The `try` has stored the reason.
+    /// The receiver of the values of a `try` ended the evaluation. The `try` has stored the reason.
     ReceiverStopped,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum InputPosition {
     Untracked,
     /// The value was computed, so it has no position.
     Computed,
-    /// The value is at the end of this path. The list begins with the last key.
+    /// The value is at the end of this path, a list that begins with the last key.
     AtPath(Option<Arc<PathKey>>),
 }
 
@@ -78,7 +78,7 @@ impl PositionedValue {
         Self { value, position: InputPosition::Untracked }
     }
 
-    /// Returns a value that was computed from this value.
+    /// Returns a value that was computed from this value and has no position.
     pub(super) fn made(&self, value: Val) -> Self {
         let position = if let InputPosition::Untracked = self.position {
             InputPosition::Untracked
@@ -184,7 +184,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns a computed value. It is refused if it is too large.
+    /// Returns a computed value. The value is refused if it is too large.
     pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
         if !value.is_in_bounds() {
             return Err(Stop::refused(
@@ -228,7 +228,7 @@ impl Machine {
         Ok(values)
     }
 
-    /// Evaluates a term and passes on its paths.
+    /// Evaluates a term and passes its paths to the receiver.
     pub(super) fn each_path(
         &self,
         term: &Term,
@@ -240,7 +240,7 @@ impl Machine {
         self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
     }
 
-    /// Evaluates a term until its receiver returns true, because it needs no more values.
+    /// Evaluates a term until its receiver returns true to end the evaluation early.
     pub(super) fn until_enough(
         &self,
         term: &Term,
@@ -325,7 +325,8 @@ impl Machine {
         }
     }
 
-    /// Passes on the key of a slice, an object with `start` and `end`, for each pair of bounds.
+    /// Passes the key of a slice to the receiver, for each pair of bounds. The key is an object
+    /// with `start` and `end`.
     fn slices(
         &self,
         from: Option<&Term>,
@@ -343,7 +344,7 @@ impl Machine {
         })
     }
 
-    /// Passes on the members of a value, with their keys.
+    /// Passes the members of a value, with their keys, to the receiver.
     pub(super) fn members(&self, at: &PositionedValue, receive: Receiver<'_>) -> Flow {
         match &at.value {
             Val::Arr(array) => {
@@ -468,7 +469,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates `try`. It catches errors of its body, but no errors of its receiver.
+    /// Evaluates `try`, which catches errors of its body, but not errors of its receiver.
     pub(super) fn attempt(
         &self,
         body: &Term,

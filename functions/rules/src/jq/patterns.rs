@@ -1,8 +1,8 @@
-//! Regular expressions that mean the same in jq's library and in this one.
+//! Regular expressions that mean the same in jq's library and in the library used here.
 //!
 //! jq uses Oniguruma with its Perl syntax. A pattern is refused if the two libraries may read it
-//! differently. A text is refused if the two may match it differently, for example a text that is not
-//! ASCII, with a class of letters.
+//! differently. A text is refused if the two libraries may match it differently, for example a
+//! non-ASCII text matched with a class of letters.
 
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ impl Checked {
 
 fn not_available(pattern: &str) -> Stop {
     Stop::Refused(format!(
-        "the pattern `{pattern}` has a form that is not available: docs/transforms.md lists those that are"
+        "the pattern `{pattern}` uses a construct that is not available; docs/transforms.md lists the available ones"
     ))
 }
 

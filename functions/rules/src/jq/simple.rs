@@ -14,8 +14,8 @@ use super::texts;
 use super::times;
 use super::value::{Object, Val};
 
-/// Returns whether a filter that selects by type passes a value on. Returns `None` if the filter does
-/// not select.
+/// Returns whether a filter that selects by type, such as `strings`, selects a value. Returns `None`
+/// for any other filter.
 pub(super) fn selects(builtin: Builtin, value: &Val) -> Flow<Option<bool>> {
     Ok(Some(match builtin {
         Builtin::Arrays => matches!(value, Val::Arr(_)),

@@ -1,11 +1,11 @@
 //! Static analysis: the attributes of an item that a jq program can read.
 //!
-//! An item is changed only if its current version was judged. The condition of the write names
-//! attributes one by one. The names that can affect the result must therefore be known, including names
-//! that the judged item lacks. The analysis walks the program's syntax tree with the possible results of
-//! each part: the item, a value that contains the item, or another value. A program that reads the item
-//! other than by a literal name (`keys`, `.[]`, `.[$name]`, a comparison of whole items) can read every
-//! attribute. A construct that the analysis does not know counts as such a read.
+//! An item may be changed in place only if the program was applied to its current version. The condition
+//! of the write names attributes one by one. The names that can affect the result must therefore be
+//! known, including names that the item lacks. The analysis walks the program's syntax tree with the
+//! possible results of each part: the item, a value that contains the item, or another value. A program
+//! that reads the item other than by a literal name (`keys`, `.[]`, `.[$name]`, a comparison of whole
+//! items) can read every attribute. A construct that the analysis does not know counts as such a read.
 //!
 //! If the program cannot read an attribute, the attribute's presence does not affect the rest of the
 //! result. The program also always passes the attribute on, or always leaves it out.
@@ -20,8 +20,8 @@ type Vars = BTreeMap<Binding, PossibleResults>;
 /// The maximum number of parts of a program that are visited. Parts of nested loops are visited several
 /// times each.
 const STEPS_MAX: u32 = 100_000;
-/// The number of visits of a loop until its result is stable. The result only grows and has three
-/// flags.
+/// The number of visits of a loop after which its result is stable, because the result only grows
+/// and has three flags.
 const ROUNDS: usize = 4;
 
 /// The possible results of a part of a program, as a set of three flags. The set is empty if the
@@ -76,8 +76,8 @@ impl ReadableAttributes {
 
     /// Returns the attributes that a change can read; `None` if it can read every attribute. A program
     /// may pass the other attributes on for some items and leave them out for other items. Such a
-    /// program counts as reading every attribute, because an attribute that it leaves out must have
-    /// been judged.
+    /// program counts as reading every attribute, because the program must have been applied to an
+    /// attribute that it leaves out.
     pub(super) fn of_change(&self) -> Option<&BTreeSet<String>> {
         let is_one = matches!(
             self.gives,

@@ -1,6 +1,6 @@
-//! The check of the way back, which is the direction from the targets to the sources. It finds out
-//! before a cut-over whether the targets of an item become this item again, and whether `inverse`
-//! reads the tables that the plan writes.
+//! The check of the reverse direction, from the targets to the sources. Before a cut-over, it
+//! checks that the targets of an item become this item again, and that `inverse` reads only tables
+//! that the plan writes.
 //!
 //! The caller reads the items.
 
@@ -25,7 +25,7 @@ impl Plan {
         let errors = wrong.map(|(number, source)| PlanError {
             place: format!("inverse[{number}].table"),
             reason: format!(
-                "`{}` is not written by any entry of `from`, so nothing would come back from it; the way back reads {}",
+                "no entry of `from` writes to `{}`, so nothing can be restored from this table; `inverse` can read {}",
                 source.table,
                 written.join(", ")
             ),
@@ -36,12 +36,12 @@ impl Plan {
 }
 
 impl Migration {
-    /// Checks that the way back restores exactly this item from its targets. In place, there are no
-    /// targets. An item that is as the plan requires must then be the same after the way back and the
-    /// forward transform.
+    /// Checks that `inverse` restores exactly this item from its targets. A migration in place has no
+    /// targets. For such a migration, an item that is as the plan requires must be the same after
+    /// `inverse` and the forward transform.
     ///
     /// # Errors
-    /// The item that is not restored, and why.
+    /// Returns the item that is not restored, and the reason.
     pub fn check_inverse(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
         match self.kind {
             Kind::InPlace | Kind::Purge => self.check_inverse_in_place(inverse, table, item),
@@ -72,16 +72,16 @@ impl Migration {
                 let back = inverse.source_item(&origin.table, &original)?;
                 if back != source {
                     return Err(format!(
-                        "{source} becomes an item that the way back turns into {back}"
+                        "{source} becomes an item that `inverse` turns into {back}"
                     ));
                 }
                 if original != item {
-                    return Err(format!("{source} comes back with other attributes"));
+                    return Err(format!("{source} is restored with different attributes"));
                 }
                 made.insert(back.to_string());
             }
         }
-        if made.is_empty() { Err(format!("{source} has no way back")) } else { Ok(()) }
+        if made.is_empty() { Err(format!("{source} is not restored by `inverse`")) } else { Ok(()) }
     }
 
     fn check_inverse_in_place(
@@ -104,7 +104,7 @@ impl Migration {
         };
         match self.rewrite(table, &back) {
             Ok(Rewrite::Change(again)) if again == *item => Ok(()),
-            _ => Err(wrong("the way back and forth yields another item")),
+            _ => Err(wrong("`inverse` followed by the forward transform yields a different item")),
         }
     }
 }
@@ -163,10 +163,10 @@ mod tests {
         };
         for (inverse, expected) in [
             ("del(.pk)", Ok(())),
-            ("del(.pk, .total)", Err("comes back with other attributes")),
+            ("del(.pk, .total)", Err("is restored with different attributes")),
             ("del(.pk, .id)", Err("orders|{\"id\":{\"S\":\"7\"}}: ")),
-            ("del(.pk) | .id = \"8\"", Err("the way back turns into orders|")),
-            ("empty", Err("has no way back")),
+            ("del(.pk) | .id = \"8\"", Err("`inverse` turns into orders|")),
+            ("empty", Err("is not restored by `inverse`")),
         ] {
             let found = back(&shop(inverse), order);
             match expected {

@@ -12,7 +12,8 @@ use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// The maximum number of items that a transform may make from one item. One transaction holds as many.
+/// The maximum number of items that a transform may make from one item: the maximum number of
+/// operations in one transaction.
 pub const OUTPUTS_MAX: usize = 100;
 
 /// A checked transform.
@@ -33,7 +34,7 @@ impl Transform {
     /// Checks a program.
     ///
     /// # Errors
-    /// The program is not jq, or uses what is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
         let walked = program
@@ -65,8 +66,8 @@ impl Transform {
     /// has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// The program fails for this item, or yields nothing without having such a step. It yields more
-    /// than [`OUTPUTS_MAX`] items, or a value that is not an item.
+    /// When the program fails for this item, yields nothing without having such a step, or yields
+    /// more than [`OUTPUTS_MAX`] items or a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
@@ -75,7 +76,7 @@ impl Transform {
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
             return Err(
-                "the transform gives nothing for this item; to drop it, make `select(...)` a step of the program".to_owned(),
+                "the transform yields nothing for this item; to drop such items, make `select(...)` a step of the program".to_owned(),
             );
         }
         outputs.iter().map(view::to_item).collect()
@@ -84,7 +85,7 @@ impl Transform {
     /// Returns the first values that the program yields for an item, at most `most` of them.
     ///
     /// # Errors
-    /// The reason why the program fails for this item.
+    /// Returns the reason why the program fails for this item.
     pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
         self.program.run(&view::of_item(item), most).map_err(|fault| fault.to_string())
     }
@@ -139,7 +140,7 @@ mod tests {
                 "`now` is not available in transforms: it reads data outside of the item",
             ),
             ("def f: 1; f", 0, "definitions are not available in transforms"),
-            ("1 == 1 == true", 7, "jq does not chain these operators: put parentheses around one"),
+            ("1 == 1 == true", 7, "jq does not chain these operators; parenthesize one of them"),
         ] {
             let error = Transform::compile(program).unwrap_err();
             assert_eq!((error.at, error.reason.as_str()), (at, reason), "{program}");

@@ -1,4 +1,4 @@
-//! Names in a plan that no item of a sample has. They are probably typing errors.
+//! Names in a plan that no item of a sample has, and which are therefore probably misspelt.
 
 use std::collections::BTreeSet;
 

@@ -41,7 +41,7 @@ const TTL: &str = "ttl";
 /// The kind of change that a version comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The item before the first known change, or as a back-fill of the table found it.
+    /// The base: the item before the first known change, or as a back-fill of the table found it.
     Base,
     /// The item was created.
     Insert,
@@ -93,8 +93,8 @@ pub struct Version {
     /// The item; `None` if it was deleted.
     pub image: Option<Item>,
     /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a
-    /// base: the time when a back-fill found the item, which may have been the same before. `None` if
-    /// the base is known only from the first change.
+    /// base: the time when a back-fill found the item, although the item may have had this content
+    /// earlier; `None` if the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
@@ -161,10 +161,10 @@ pub(super) fn image_bytes(image: &Item) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnknownVersion {
     /// The history begins later.
-    #[error("the history begins later")]
+    #[error("the history begins after that time")]
     BeforeHistory,
-    /// The version of that time may be one of these missing versions.
-    #[error("versions {0} to {1} are missing, and one of them may be of that time")]
+    /// The version of that time may be among these missing versions.
+    #[error("versions {0} to {1} are missing, and one of them may be the version of that time")]
     Missing(u64, u64),
 }
 
@@ -172,7 +172,7 @@ pub enum UnknownVersion {
 /// number. A version without a time counts as made together with the previous version.
 ///
 /// # Errors
-/// No version is that old, or the version of that time may be missing.
+/// When no version is that old, or the version of that time may be missing.
 pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVersion> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
@@ -186,9 +186,9 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVers
     }
 }
 
-/// Returns whether it is known since when the item was as in the version `chosen`. If neither this
-/// version nor an earlier one has a time, [`as_of`] returns the version for any time before the
-/// next version. The item may have been different then.
+/// Returns whether the time is known since which the item has been as in the version `chosen`. If
+/// neither this version nor an earlier one has a time, [`as_of`] returns the version for any time
+/// before the next version. The item may have been different then.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
@@ -256,7 +256,7 @@ impl Head {
     /// Parses the item of [`Head::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
         Ok(Self {
             latest: number(item, LATEST)?,
@@ -300,9 +300,9 @@ impl Version {
         }
     }
 
-    /// Returns whether the item was created in another stream than that of the stamp `before`. This
-    /// happens if the table was deleted and created again, because no record reports such deletions.
-    /// It also happens if the table had no stream for some time.
+    /// Returns whether the item was created in a stream other than that of the stamp `before`. This
+    /// happens if the table was deleted and recreated, because no record reports the deletion of its
+    /// items. It also happens if the table had no stream for some time.
     #[must_use]
     pub fn begins_anew(&self, before: &Stamp) -> bool {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
@@ -348,7 +348,7 @@ impl Version {
     /// Parses the item of [`Version::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
         let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
         let number = text(VERSION_ATTRIBUTE).and_then(number_of_version);

@@ -1,5 +1,5 @@
-//! The program of a function's instances, which may change while they run: a file, or a set of sources. This
-//! module finds out which build an instance is of, and whether a build is complete.
+//! The program of a function's instances, which may change while they run: a file, or a set of sources.
+//! This module determines the build of a program, and whether the build is complete.
 //!
 //! It starts and ends no processes.
 
@@ -8,12 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// A file counts as complete if it was not written for this time. Compilers and `cp` write without pauses,
-/// and many programs make the file executable at the end.
+/// A file counts as complete if it was not modified for this time. Compilers and `cp` write without
+/// pauses, and many programs make the file executable at the end.
 pub(super) const SETTLED: Duration = Duration::from_millis(300);
 
-/// The maximum number of checks of a file that is being written, one after each `SETTLED`. After the last
-/// one, the next invocation checks again.
+/// The maximum number of checks of a file that is being written, one after each `SETTLED`. If the last
+/// check fails, the next invocation checks again.
 pub(super) const LOOKS_MAX: u32 = 15;
 
 /// The files that are watched.
@@ -25,7 +25,7 @@ pub(super) enum Program {
     Sources(Vec<PathBuf>),
 }
 
-/// One state of the program. A different value means another build, or the same one written again.
+/// One state of the program. A different value means a different build, or the same build written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Build {
     /// The device and inode of the file, if the system reports them. For sources: a hash and the number of
@@ -63,8 +63,8 @@ impl Build {
         self.bytes > 0 && self.is_executable
     }
 
-    /// Returns whether the file was not written for a while. Returns false for a time in the future, because
-    /// it proves nothing.
+    /// Returns whether the file was not modified for `SETTLED`. Returns false for a modification time in
+    /// the future, because it proves nothing.
     fn is_settled(&self, now: SystemTime) -> bool {
         let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
         age.is_some_and(|age| age >= SETTLED)
@@ -93,10 +93,10 @@ pub(super) fn current_build(program: &Program) -> Option<Build> {
     }
 }
 
-/// Returns the build for the next invocation: the known one, or a newer one that is complete. Returns `None`
-/// if there is no complete build. If an instance is warm, it does not wait for an incomplete build, because
-/// the warm instance can run the invocation. It never waits for a file that does not exist, because a build
-/// may take long.
+/// Returns the build for the next invocation: the known build, or a newer complete build. Returns `None`
+/// if there is no complete build. If an instance is warm, the function does not wait for an incomplete
+/// build, because the warm instance can run the invocation. It never waits for a file that does not
+/// exist, because a build may take long.
 pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {
@@ -115,11 +115,11 @@ pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> 
 /// The state of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BuildState {
-    /// It is complete and can be started.
+    /// The build is complete and can be started.
     Complete,
-    /// It may still be written.
+    /// The build may still be in progress.
     JustChanged,
-    /// There is no file that could be started yet.
+    /// There is no executable file yet.
     Missing,
 }
 

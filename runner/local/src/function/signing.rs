@@ -1,4 +1,4 @@
-//! The keys with which a function's instances are started.
+//! The AWS credentials with which a function's instances are started.
 //!
 //! A process keeps its keys, so a process whose keys expire soon is replaced. `pool` starts and ends the
 //! processes.
@@ -12,15 +12,17 @@ use tokio::time::timeout;
 use super::Credentials;
 use client::sdk_error::innermost;
 
-/// The time before the expiry at which keys are renewed, in addition to the maximum time of an invocation.
-/// SDKs renew their own keys equally early.
+/// The time before the expiry at which keys are renewed, in addition to the maximum time of an
+/// invocation. SDKs renew their keys with the same margin.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
-/// The minimum time between two requests to a source that had no newer keys. A source may use the network.
+/// The minimum time between two requests to a source that had no newer keys, because a source may use
+/// the network.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The maximum time that a source may take. It may run a program or a single sign-on over the network.
+/// The maximum time that a source of keys may take. A source may run a program, or use single sign-on
+/// over the network.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// The same maximum while the current keys are still valid. It is shorter, because invocations wait for the
-/// source.
+/// The maximum time that a source may take while the current keys are still valid. It is shorter,
+/// because invocations wait for the source.
 const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
 
 /// The keys of one function.
@@ -41,7 +43,8 @@ struct CachedKeys {
 }
 
 impl Signing {
-    /// Starts with keys that the caller found. `invocation` is the maximum time of an invocation.
+    /// Creates the keys from those that the caller found. `invocation` is the maximum time of an
+    /// invocation.
     pub(super) fn new(
         credentials: Credentials,
         source: Option<SharedCredentialsProvider>,
@@ -55,7 +58,7 @@ impl Signing {
     /// Returns the keys for the next invocation.
     ///
     /// # Errors
-    /// The last keys have expired, and the source has no newer ones.
+    /// The current keys have expired, and the source has no newer keys.
     pub(super) async fn keys(&self) -> Result<Credentials, String> {
         let mut held = self.cached.lock().await;
         let Some(source) = &self.source else { return Ok(held.keys.clone()) };
@@ -63,7 +66,7 @@ impl Signing {
             return Ok(held.keys.clone());
         }
         let is_early = held.last_failure.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
-        let mut reason = "its source has no newer ones".to_owned();
+        let mut reason = "their source has no newer credentials".to_owned();
         if !is_early {
             let before = held.keys.clone();
             let are_good = before.last_until(SystemTime::now());
@@ -74,7 +77,9 @@ impl Signing {
                     held.margin = held.keys.margin(self.invocation);
                 }
                 Ok(Err(error)) => reason = innermost(&error),
-                Err(_) => reason = format!("no answer within {} s", limit.as_secs()),
+                Err(_) => {
+                    reason = format!("no response from their source within {} s", limit.as_secs())
+                }
             }
             held.last_failure = (held.keys == before).then(Instant::now);
         }
@@ -82,14 +87,14 @@ impl Signing {
             return Ok(held.keys.clone());
         }
         Err(format!(
-            "the AWS credentials have expired: {reason}; renew them, such as with `aws sso login`"
+            "the AWS credentials have expired: {reason}; renew the credentials, for example with `aws sso login`"
         ))
     }
 }
 
 impl Credentials {
-    /// Returns the time before the expiry at which keys are renewed: the maximum time of an invocation, and
-    /// some reserve. Keys with a shorter life are used for half of it.
+    /// Returns the time before the expiry at which keys are renewed: the maximum time of an invocation,
+    /// plus a reserve. Keys with a shorter lifetime are used for half of it.
     fn margin(&self, invocation: Duration) -> Duration {
         let life =
             self.expires.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());

@@ -14,11 +14,11 @@ pub struct History {
     pub record: Option<RecordName>,
     /// The shard, if any line names it.
     pub shard: Option<String>,
-    /// Every mapping that the journal knows, by name.
+    /// Every mapping in the journal, by name.
     pub mappings: BTreeMap<String, MappingHistory>,
     /// The time of the oldest line. Nothing is known about earlier events.
     pub since_ms: Option<i64>,
-    /// The shards in which any records were trimmed before they were read, each shard once.
+    /// The shards in which records were trimmed before they were read, without duplicates.
     pub gaps: Vec<ShardLoss>,
 }
 
@@ -29,29 +29,29 @@ pub struct ShardLoss {
     pub mapping: String,
     /// The shard.
     pub shard: String,
-    /// The store's time when the loss was first seen.
+    /// The store's time when the loss was first detected.
     pub at_ms: i64,
 }
 
-/// The actions of one mapping for the record.
+/// The history of the record in one mapping.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MappingHistory {
     /// The settings of the mapping in its last run.
     pub facts: MappingFacts,
-    /// Whether the mapping ran in the last run.
+    /// Whether the mapping was part of the last run.
     pub is_current: bool,
     /// The last run in which the journal has the mapping.
     run: u64,
-    /// The reason why the filter rejected the record, if it did.
+    /// The reason why the filter rejected the record; `None` if it did not.
     pub filter_rejection: Option<FilterRejection>,
-    /// All attempts with the record, and with the other records of its first batch, in order.
+    /// All attempts with the record or with other records of its first batch, in order.
     pub attempts: Vec<Attempt>,
-    /// How the record was discarded, if it was.
+    /// How the record was discarded; `None` if it was not.
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
-    /// The first and the last records of batches whose range includes the record although they do not contain
-    /// it.
+    /// The first and last records of the batches whose range includes the record, although the batches
+    /// do not contain it.
     others: BTreeSet<(String, String)>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
@@ -72,9 +72,9 @@ pub struct MappingFacts {
     pub bucket: Option<String>,
     /// The queue or topic for discarded batches.
     pub messages: Option<Messages>,
-    /// Whether the function's answer names the records to retry.
+    /// Whether the function's response names the records to retry.
     pub report_batch_item_failures: bool,
-    /// `StartingPosition`, as templates write it.
+    /// `StartingPosition`, as in templates.
     pub starting_position: Option<String>,
 }
 
@@ -99,7 +99,7 @@ pub struct Attempt {
     pub run: u64,
     /// The number of the attempt, unique within the run.
     pub batch: u64,
-    /// The number of attempts for its records so far, including this one.
+    /// The number of attempts for these records so far, including this one.
     pub attempt: u32,
     /// The store's time of the attempt.
     pub at_ms: i64,
@@ -124,13 +124,13 @@ pub enum End {
     Failed {
         /// The duration.
         took_ms: u64,
-        /// The number of records at its start that succeeded.
+        /// The number of records at the start of the batch that succeeded.
         done: usize,
         /// The reason.
         reason: String,
     },
-    /// The run has ended, and no line has the result. Either `weir up` was killed, or the journal lacks the
-    /// report.
+    /// The run has ended, and the journal has no result. Either `weir up` was killed, or the journal
+    /// lacks the report.
     Missed,
 }
 
@@ -275,8 +275,8 @@ impl History {
         };
     }
 
-    /// Returns the sequence number of the record. If the record is named by its event id, its number is known
-    /// only after the first line with it.
+    /// Returns the sequence number of the record. If `wanted` is an event id, the sequence number is
+    /// known only after the first line with the record.
     fn sequence<'s>(&'s self, wanted: &'s str) -> &'s str {
         self.record.as_ref().map_or(wanted, |record| record.sequence())
     }
@@ -296,8 +296,8 @@ impl History {
 }
 
 impl MappingHistory {
-    /// Keeps an attempt if it has the record, or a part of the record's first batch. The last invocation of a
-    /// tumbling window has no records, so it is no part of a batch.
+    /// Keeps an attempt if it contains the record or other records of the record's first batch. The last
+    /// invocation of a tumbling window has no records, so it is not kept.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
         let is_part = !attempt.records.is_empty()
             && self.attempts.first().is_some_and(|first| {
@@ -315,10 +315,11 @@ impl MappingHistory {
         }
     }
 
-    /// Returns whether the record is among the records from `first` to `last` that were discarded. An attempt
-    /// with the record must contain both. A record that was too old may have been discarded without an
-    /// attempt in this run. For it, only the position counts, unless the filter rejected it or another batch
-    /// includes its position. Each run cuts its own batches.
+    /// Returns whether the record is among the records from `first` to `last` that were discarded. If
+    /// the run has an attempt with the record, the attempt must contain both. A record that was too old
+    /// may have been discarded without an attempt in this run. For such a record, only the position
+    /// counts, unless the filter rejected it or the range of a different batch includes it. Each run
+    /// forms its own batches.
     fn was_discarded(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;
@@ -333,7 +334,8 @@ impl MappingHistory {
     }
 }
 
-/// Returns whether a record is the wanted one. The archive writes sequence numbers with leading zeros.
+/// Returns whether `wanted` names this record. Leading zeros are ignored, because the archive writes
+/// sequence numbers with leading zeros.
 fn names(record: &RecordName, wanted: &str) -> bool {
     let number = record.sequence().trim_start_matches('0');
     record.event_id() == wanted || number == wanted.trim_start_matches('0')

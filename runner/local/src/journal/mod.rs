@@ -1,8 +1,8 @@
 //! The journal: the events of each stream record on its way to the functions.
 //!
-//! `weir up` appends the reports of its mappings. `weir streams explain` reads them, even when no store is
-//! running. The journal is bounded and only for diagnosis: no mapping depends on it, and a line that cannot
-//! be written is only missing. `docs/formats/journal.md` has the format.
+//! `weir up` appends the reports of its mappings. `weir streams explain` reads them, even when no store
+//! is running. The journal is bounded and only for diagnosis: no mapping depends on it, and a failed
+//! write only leaves a gap. `docs/formats/journal.md` has the format.
 
 mod entry;
 mod history;

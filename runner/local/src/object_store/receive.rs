@@ -1,6 +1,6 @@
 //! Receives the content of a request into a temporary file, and verifies its checksums and length.
 //!
-//! It does not create the object.
+//! It does not create the object from the file.
 
 use futures::StreamExt;
 use s3s::{StdError, dto::StreamingBlob};
@@ -25,7 +25,7 @@ pub(super) struct ContentHeaders {
     pub(super) trailers: Option<Trailers>,
 }
 
-/// Writes a content to disk, durably. After an error, nothing is left.
+/// Writes a content to a temporary file, durably. After an error, no file is left.
 pub(super) async fn receive(
     store: &ObjectStore,
     body: Option<StreamingBlob>,

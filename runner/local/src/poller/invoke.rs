@@ -1,4 +1,4 @@
-//! The interface of a function for a poller.
+//! The interface through which a poller invokes a function.
 //!
 //! The implementation decides how the function runs.
 
@@ -12,10 +12,10 @@ pub use mapping::InvokeOutcome;
 /// A function that can be invoked synchronously with an event.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Invokes the function with an event (JSON text of at most 6 MB) and waits for its answer, its error or
-    /// its time-out. Called concurrently for several shards.
+    /// Invokes the function with an event (JSON text of at most 6 MB) and waits for the response, an
+    /// error or the timeout. Called concurrently for several shards.
     ///
-    /// A poller has no time-out, so the implementation must enforce the function's. A time-out is a
+    /// A poller has no timeout, so the implementation must enforce the function's timeout, as a
     /// [`InvokeOutcome::FunctionError`].
     async fn invoke(&self, payload: Bytes) -> InvokeOutcome;
 }

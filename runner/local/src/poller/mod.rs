@@ -1,7 +1,7 @@
 //! The shell of an event source mapping: runs [`mapping`](mapping) with the real Streams API, a function, and
 //! checkpoints on disk.
 //!
-//! The mapping decides what is read, delivered, retried or discarded.
+//! The mapping decides which records are read, delivered, retried or discarded.
 
 mod chaos;
 mod checkpoint_store;

@@ -1,4 +1,4 @@
-//! The reports of a mapping to its observers. The mapping never waits for observers.
+//! Sends the reports of a mapping to its observer. The mapping never waits for the observer.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -13,15 +13,15 @@ use mapping::{Command, Event, Now, Record, ShardId, Status};
 /// The maximum time that an ended mapping waits until its reports are received.
 const FINISH_MAX: Duration = Duration::from_secs(1);
 
-/// The observer of a mapping.
+/// The channels to the observer of a mapping.
 #[derive(Debug)]
 pub struct Observer {
     /// The current status, after each step.
     pub status: watch::Sender<Status>,
-    /// The events, in order, except those that must wait. If the channel is full, reports of discarded or
-    /// lost records wait for room. Other events are counted and dropped.
+    /// The events. If the channel is full, reports of discarded or lost records wait for room and may
+    /// arrive after later events. Other events are counted and dropped.
     pub events: Option<mpsc::Sender<Observed>>,
-    /// Gets each page before the mapping does.
+    /// Receives each page before the mapping does.
     pub pages: Option<Arc<dyn PageWatcher>>,
 }
 
@@ -44,12 +44,12 @@ pub struct Observed {
     pub command: Command,
 }
 
-/// The reports that are on their way to an observer.
+/// The queue of reports to the observer of a mapping.
 pub(super) struct Reports {
     mapping_id: Arc<str>,
     events: Option<mpsc::Sender<Observed>>,
-    /// The reports that did not fit but must not be dropped. Each concerns records that the mapping had in
-    /// memory, so their number is bounded.
+    /// The reports that found no room but must not be dropped. Each report concerns records that the
+    /// mapping had in memory, so their number is bounded.
     undropped: VecDeque<Observed>,
     missed: u64,
 }
@@ -101,7 +101,8 @@ impl Reports {
     /// Returns when there is room for a waiting report.
     pub(super) async fn room(&self) {
         match &self.events {
-            // The reservation only waits for room and is dropped at once. No other sender can take the room.
+            // The reservation only waits for room and is dropped at once. There is no other sender that
+            // could use the room.
             Some(events) if !self.undropped.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
@@ -119,7 +120,10 @@ impl Reports {
             }
         };
         if tokio::time::timeout(FINISH_MAX, telling).await.is_err() {
-            tracing::warn!("mapping {}: not all that it did could be told", self.mapping_id);
+            tracing::warn!(
+                "mapping {}: some of its last events could not be reported",
+                self.mapping_id
+            );
         }
     }
 }

@@ -440,7 +440,7 @@ async fn a_call_that_is_never_answered_is_made_again() {
     let function = Arc::new(FakeFunction::default());
     let mut running = bench.run(&function);
     let status = running.wait_for(|status| status.unavailable.is_some()).await;
-    assert!(status.unavailable.unwrap().contains("no answer within"));
+    assert!(status.unavailable.unwrap().contains("no response within"));
     running.drain().await;
     assert_eq!(function.delivered(), [1, 2, 3, 4]);
 }

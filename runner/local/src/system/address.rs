@@ -1,6 +1,7 @@
-//! The endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment or a profile.
+//! Observes the endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment
+//! or a profile.
 //!
-//! It observes requests, and changes none.
+//! It changes no request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -38,8 +39,8 @@ impl Intercept for ObservedAddress {
     }
 }
 
-/// Returns the endpoint of a request. The host name of an account is replaced by that of the Region, because
-/// streams have no host names of accounts.
+/// Returns the endpoint of a request. Replaces an account-based host name by the Region's host name,
+/// because streams have no account-based endpoints.
 fn address_of(uri: &str) -> Option<String> {
     let uri: Uri = uri.parse().ok()?;
     // The user information before the host must not be shown.

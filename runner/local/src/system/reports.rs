@@ -1,4 +1,4 @@
-//! The output about a mapping: failures, discarded and lost records, and destinations that cannot be reached.
+//! Logs the reports of a mapping: failures, discarded and lost records, and unreachable destinations.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use crate::poller::Observed;
 use client::output::counted;
 use mapping::{Command, Event};
 
-/// The maximum number of unreachable destinations that are remembered. After it, all are reported again.
+/// The maximum number of errors that are remembered. When it is reached, every error is reported again.
 const TOLD_MAX: usize = 1_000;
 
-/// The errors that were already reported. Attempts are repeated, but each error is reported only once.
+/// The errors that were already reported. Attempts are retried, but each error is reported only once.
 #[derive(Default)]
 struct ReportedErrors(HashSet<(String, String)>);
 
@@ -37,7 +37,7 @@ impl ReportedErrors {
     }
 }
 
-/// Shows what users must know: failures, discarded records, lost records.
+/// Logs the reports that users must see: failures, discarded records, lost records.
 pub(super) async fn show(
     name: String,
     mut observed: mpsc::Receiver<Observed>,
@@ -47,13 +47,14 @@ pub(super) async fn show(
     let mut told = ReportedErrors::default();
     while let Some(seen) = observed.recv().await {
         let is_old = told.is_old(&seen.command);
-        // The journal is about each record, so it also gets errors that the log reports only once.
+        // The journal has the history of each record, so it also receives errors that the log reports
+        // only once.
         if let Some(journal) = &journal {
             journal.write(&seen);
         }
         if seen.missed > 0 {
             let missed = counted(seen.missed, "report was", "reports were");
-            tracing::warn!("mapping {name}: {missed} left out here");
+            tracing::warn!("mapping {name}: {missed} omitted from this log");
         }
         match seen.command {
             _ if is_old => {}

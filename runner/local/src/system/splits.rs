@@ -1,4 +1,4 @@
-//! Splits of partitions while the mappings run. The seed of the faults decides when.
+//! Splits partitions while the mappings run, at times that the seed of the faults determines.
 //!
 //! Only the local store has partitions that can be split. A split must not lose records.
 
@@ -39,7 +39,7 @@ pub(super) fn start(stack: &Stack, dynamodb_url: &str, chaos: &Arc<Chaos>) -> Jo
             match split_somewhere(&url, table, draw / count).await {
                 Ok(true) => chaos.count("partition split"),
                 Ok(false) => {}
-                Err(error) => tracing::debug!("no split of {table}: {error}"),
+                Err(error) => tracing::debug!("cannot split a partition of table {table}: {error}"),
             }
         }
     })

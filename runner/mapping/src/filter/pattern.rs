@@ -139,7 +139,7 @@ impl Pattern {
     pub(super) fn finding(&self, index: usize, record: &Value) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         if leaf.is_added_later() {
-            return "nothing, because Lambda adds it only after filtering".to_owned();
+            return "nothing, because Lambda adds this field only after filtering".to_owned();
         }
         let mut found = Vec::new();
         collect_at(record, &leaf.path, &mut found);
@@ -148,7 +148,7 @@ impl Pattern {
         }
         let mut finding = found.join(", ");
         if leaf.rules.iter().any(|rule| any_scalar_at(record, &leaf.path, rule)) {
-            finding.push_str(", but in no element of the list together with its other fields");
+            finding.push_str(", but no single list element matches all fields of the pattern");
         }
         finding
     }

@@ -258,7 +258,7 @@ mod tests {
             (Some(3), None, "edition 2 is current already"),
             (Some(3), Some(2), "edition 2 is current already"),
             (Some(3), Some(1), "refused: edition 2 is current, not edition 3"),
-            (None, None, "edition 2 is current since edition 3 was rolled back"),
+            (None, None, "edition 2 has been current since edition 3 was rolled back"),
             (Some(2), Some(1), "edition 1 is current, edition 2 is no longer current"),
         ] {
             let said = back(from, to).await;

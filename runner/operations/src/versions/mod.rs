@@ -394,7 +394,7 @@ mod tests {
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
-            Err("the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be of that time; name a version with --number (`weir versions ls`)".to_owned())
+            Err("the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)".to_owned())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the newest record of all streams, of a table, or of one item.
+//! Finds the newest record of all streams, of a table, or of an item.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Returns the newest sequence number in the streams, from the store's admin endpoint.
 pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
-    // AWS has no such endpoint. The caller then uses the last record in the journal.
+    // AWS has no admin endpoint, so there the caller uses the last record in the journal.
     let endpoint = endpoint.filter(|endpoint| !endpoint::is_on_aws(endpoint))?;
     let client = endpoint::streams_client(endpoint);
     let mut newest: Option<SequenceNumber> = None;
@@ -42,7 +42,7 @@ pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> O
 /// Returns the newest record of an item in its table's stream.
 ///
 /// # Errors
-/// There is none, or the stream cannot be read.
+/// The stream has no record of the item, or cannot be read.
 pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<String, String> {
     let stream = shards::stream_of(endpoint, table).await?;
     let begins = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
@@ -60,7 +60,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
         }
     }
     Err(format!(
-        "none of the {} in the stream of `{table}` belongs to the item {}: check names and types of its key; a stream keeps records for 24 hours",
+        "none of the {} in the stream of table `{table}` belongs to the item {}: check the names and types of the key; a stream keeps records for 24 hours",
         output::counted(search.seen, "record", "records"),
         json::item_to_string(key)
     ))
@@ -87,7 +87,7 @@ impl Search<'_> {
             if self.last_report.elapsed() > PROGRESS {
                 self.last_report = Instant::now();
                 let seen = output::counted(self.seen, "record was", "records were");
-                output::say(&format!("{seen} searched, now {shard}"));
+                output::say(&format!("{seen} searched; searching shard {shard}"));
             }
         }
         Ok(found)

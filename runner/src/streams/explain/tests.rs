@@ -220,10 +220,10 @@ fn a_redriven_record_is_reported_as_that() {
     let given_up = "RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x";
     let (first, second) = ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002Z");
     for (redrives, expected) in [
-        (vec![redrive(1, 0)], format!("discarded      {given_up}; no redrive did it, {first}")),
+        (vec![redrive(1, 0)], format!("discarded      {given_up}; the redrive at {first} failed")),
         (
             vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
-            format!("redriven       done at {second}; it was discarded: {given_up}"),
+            format!("redriven       processed at {second}; discarded: {given_up}"),
         ),
     ] {
         let said = said(&redrives);
@@ -255,13 +255,23 @@ fn the_state_of_a_waiting_record_follows_its_own_shard() {
     let latest = Some("LATEST");
     for (mapping, of, missed, expected) in [
         ("votes", Some("a"), 0, "it waits behind a failing batch"),
-        ("votes", Some("b"), 0, "it was processed or discarded, and the journal no longer has it"),
+        (
+            "votes",
+            Some("b"),
+            0,
+            "it was processed or discarded, but the journal no longer has the outcome",
+        ),
         ("votes", Some("b"), 7, "it was processed or discarded; the journal lacks 7 reports"),
         ("votes", Some("c"), 0, "it was read and waits for its batch"),
         ("votes", Some("d"), 0, "its shard is blocked at a gap"),
-        ("votes", Some("e"), 0, "its shard is not read yet"),
-        ("votes", Some("f"), 0, "it was processed or discarded, and the journal no longer has it"),
-        ("votes", None, 0, "its shard is not read yet"),
+        ("votes", Some("e"), 0, "its shard has not been read yet"),
+        (
+            "votes",
+            Some("f"),
+            0,
+            "it was processed or discarded, but the journal no longer has the outcome",
+        ),
+        ("votes", None, 0, "its shard has not been read yet"),
         ("over", Some("a"), 0, "the mapping has ended: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
     ] {
@@ -276,7 +286,7 @@ fn the_state_of_a_waiting_record_follows_its_own_shard() {
             latest,
             "it was written before the mapping started (`StartingPosition: LATEST`), or it was processed",
         ),
-        ("b", "41", None, "it was processed or discarded, and"),
+        ("b", "41", None, "it was processed or discarded, but"),
         (
             "b",
             "81",
@@ -327,7 +337,7 @@ fn mappings_that_do_not_run_are_listed() {
     let said = text("41", &History::default(), Ok(&found), &verdicts);
     let expected = "record 41  votes  INSERT  a
  ├─ off        not delivered  the mapping is disabled now (`Enabled: false` in the template)
- └─ elsewhere  not delivered  its function does not run here: only Rust
+ └─ elsewhere  not delivered  the mapping's function does not run on this machine: only Rust
 ";
     assert_eq!(said, expected);
 }
@@ -335,7 +345,8 @@ fn mappings_that_do_not_run_are_listed() {
 #[test]
 fn a_discarded_record_waits_for_its_destination() {
     let failed = "invoked 1 1 41\nfailed 1 0 bad\nunstored no bucket";
-    let waits = "in progress    it was discarded and waits for its destination: no bucket";
+    let waits =
+        "in progress    discarded; its batch waits for the OnFailure destination: no bucket";
     assert!(explain(failed, "41").contains(waits), "{}", explain(failed, "41"));
     let again = explain(&format!("{failed}\ninvoked 2 2 41"), "41");
     assert!(again.contains("no attempt has succeeded yet"), "{again}");
@@ -358,8 +369,15 @@ fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
         (1, None, true, "in progress", "no attempt has succeeded yet", "· running"),
         (1, None, false, "in progress", "no attempt is known to have succeeded;", missed),
         (2, Some(&before), true, "in progress", "no attempt has succeeded yet", missed),
-        (2, Some(&past), true, "end unknown", "not say which: `weir up` was killed", missed),
-        (1, Some(&past), true, "end unknown", "not say which yet; run this command again", not_yet),
+        (2, Some(&past), true, "end unknown", "not have the outcome: `weir up` was killed", missed),
+        (
+            1,
+            Some(&past),
+            true,
+            "end unknown",
+            "not have the outcome yet; run this command again",
+            not_yet,
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         for run in 0..runs {
@@ -395,16 +413,21 @@ fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
     let (before, past) = (status("40"), status("41"));
     let full = Some("the journal cannot be written: make room");
     for (status, is_running, hindered, expected) in [
-        (Some(&past), true, full, "does not have it: the journal cannot be written: make room"),
+        (
+            Some(&past),
+            true,
+            full,
+            "does not have the outcome: the journal cannot be written: make room",
+        ),
         (
             Some(&past),
             true,
             None,
-            "it was processed or discarded, and the journal no longer has it",
+            "it was processed or discarded, but the journal no longer has the outcome",
         ),
         (Some(&before), true, full, "it has not been read yet"),
-        (None, true, full, "`weir up` runs, and its state is not known here"),
-        (None, false, None, "`weir up` does not run"),
+        (None, true, full, "`weir up` is running, but its status is unknown"),
+        (None, false, None, "`weir up` is not running"),
     ] {
         let waiting =
             UndeliveredRecord { is_running, hindered, ..waiting("votes", "41", Some("s")) };
@@ -427,7 +450,10 @@ fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
         hindered: full,
     };
     let said = text("41", &history, Err(&NotFound::Gone), &verdicts(&history, &place, "41"));
-    assert!(said.contains("end unknown") && said.contains("not say which: the journal"), "{said}");
+    assert!(
+        said.contains("end unknown") && said.contains("not have the outcome: the journal"),
+        "{said}"
+    );
     assert!(said.contains("· the outcome is not in the journal\n"), "{said}");
     assert!(!said.contains("run this command again") && !said.contains("killed"), "{said}");
 }

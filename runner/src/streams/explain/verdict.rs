@@ -33,7 +33,7 @@ impl Verdict {
     /// Returns the result of an attempt as text.
     pub(super) fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
-            // The mapping has passed the record, so a missing report will not arrive any more.
+            // The mapping has passed the record, so a missing report will never arrive.
             None if self.is_over
                 && attempt.place.is_some()
                 && (self.missed > 0 || self.is_hindered) =>
@@ -63,7 +63,7 @@ impl Verdict {
     }
 }
 
-/// Facts that are not in the journal.
+/// The facts for a verdict that are not in the journal.
 pub(super) struct Surroundings<'a> {
     pub(super) found: Option<&'a Found>,
     pub(super) status: Option<&'a Value>,
@@ -71,7 +71,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) directory: &'a Path,
     /// The redrives.
     pub(super) redrives: &'a [Redrive],
-    /// The record's shard, if the journal has it.
+    /// The record's shard, if the journal names it.
     pub(super) shard: Option<&'a str>,
     /// Whether the `weir up` that writes the journal is running.
     pub(super) is_running: bool,
@@ -127,7 +127,10 @@ fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
     };
     let disabled = of_table("disabled").map(|entry| verdict(entry, DISABLED.to_owned()));
     let absent = of_table("not_run").map(|entry| {
-        verdict(entry, format!("its function does not run here: {}", of(entry, "reason")))
+        verdict(
+            entry,
+            format!("the mapping's function does not run on this machine: {}", of(entry, "reason")),
+        )
     });
     disabled.chain(absent).collect()
 }
@@ -144,8 +147,7 @@ fn verdict(
         let event = found.record.event();
         (filter.verdict(event).matched, filter.explain(event))
     });
-    // A range of records in the journal belongs to one shard. The stream says to which shard the record
-    // belongs.
+    // A range of records in the journal belongs to one shard. The stream names the record's shard.
     let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
     let passed_over = mapping.filter_rejection.as_ref().filter(|passed_over| match passed_over {
         FilterRejection::Reasons(_) => true,
@@ -174,8 +176,8 @@ fn verdict(
         let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => (REDRIVEN, format!("done at {at}; it was discarded: {given_up}")),
-            Some((false, at)) => ("discarded", format!("{given_up}; no redrive did it, {at}")),
+            Some((true, at)) => (REDRIVEN, format!("processed at {at}; discarded: {given_up}")),
+            Some((false, at)) => ("discarded", format!("{given_up}; the redrive at {at} failed")),
             None => ("discarded", given_up),
         }
     } else if was_tried && is_over {
@@ -203,8 +205,8 @@ fn verdict(
     }
 }
 
-/// Returns why the filter rejects the record. The reason is in the journal, or the record is filtered again
-/// now.
+/// Returns why the filter rejects the record. The journal has the reason; otherwise this function
+/// filters the record again.
 fn why_not_passed(
     passed_over: Option<&FilterRejection>,
     live: Option<&(bool, Vec<String>)>,
@@ -213,16 +215,16 @@ fn why_not_passed(
         (Some(FilterRejection::Reasons(why)), _) => why.clone(),
         (_, Some((_, why))) => why.clone(),
         (Some(FilterRejection::InRange { count, .. }), None) => vec![format!(
-            "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
+            "the filter dropped {count} records of one page, including this one; run `weir up` and this command again to see the clause"
         )],
         (None, None) => Vec::new(),
     }
 }
 
-/// Returns why a record with attempts is not processed yet.
+/// Returns why a record with attempts has not been processed yet.
 fn being_tried(mapping: &MappingHistory, is_running: bool) -> String {
     match &mapping.undelivered {
-        Some(why) => format!("it was discarded and waits for its destination: {why}"),
+        Some(why) => format!("discarded; its batch waits for the OnFailure destination: {why}"),
         None if is_running => TRIED.to_owned(),
         None => TRIED_BEFORE.to_owned(),
     }
@@ -241,23 +243,24 @@ fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
 
 /// The state of a record that was discarded, then processed by `weir streams redrive`.
 pub(super) const REDRIVEN: &str = "redriven";
-/// The state of a record that was tried and passed, but whose outcome is not in the journal.
+/// The state of a record that the mapping attempted and has passed, but whose outcome is not in the
+/// journal.
 const END_UNKNOWN: &str = "end unknown";
 const TRIED: &str = "no attempt has succeeded yet";
-const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` does not run, and resumes from its checkpoint when it starts";
+const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` is not running, and resumes from the checkpoint when it starts";
 const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
 const NOT_DELIVERED: &str = "not delivered";
 const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
 const KEPT_TOO_LATE: &str =
-    "kept nowhere: its OnFailure destination could not be reached until the records expired";
+    "kept nowhere: the OnFailure destination was unreachable until the records expired";
 
 fn kept_nowhere(facts: &MappingFacts) -> &'static str {
     let has_destination = facts.bucket.is_some() || facts.messages.is_some();
     if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE }
 }
 
-/// Returns whether and when a redrive processed a record: the first successful redrive, otherwise the last
-/// attempt.
+/// Returns whether and when a redrive processed a record: the first redrive that processed it, otherwise
+/// the last redrive of it.
 fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
     let own = redrives.iter().filter_map(|redrive| {
         Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
@@ -286,7 +289,7 @@ impl DiscardLocation {
             let file = messages.file(directory, key).display().to_string();
             return Self { place: format!("kept in {file}"), object: Some(file) };
         }
-        // Journals of older versions lack the names of queues and topics.
+        // Journals of older versions lack the names of queues and topics, so the folder is not known.
         let name = key.rsplit('/').next().unwrap_or(key);
         let folder = directory.join("destinations");
         let place = format!("kept below {}, in a file `{name}.json`", folder.display());
@@ -316,25 +319,25 @@ impl UndeliveredRecord<'_> {
     pub(super) fn text(&self, status: Option<&Value>) -> String {
         let Some(status) = status else {
             if self.is_running {
-                return "`weir up` runs, and its state is not known here".to_owned();
+                return "`weir up` is running, but its status is unknown".to_owned();
             }
-            return "`weir up` does not run; it resumes from its checkpoint when it starts"
+            return "`weir up` is not running; it resumes from the checkpoint when it starts"
                 .to_owned();
         };
         if status::is_disabled(status, self.mapping) {
             return DISABLED.to_owned();
         }
         let Some(mapping) = self.own(status) else {
-            return "the mapping is not running: it is not enabled, or its stream is gone"
+            return "the mapping is not running: it is disabled, or its stream no longer exists"
                 .to_owned();
         };
         if mapping.get("ended") == Some(&json!(true)) {
-            let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
+            let why = mapping.get("end").and_then(Value::as_str).unwrap_or("unknown reason");
             return format!("the mapping has ended: {why}; restart `weir up`");
         }
         match self.its_shard(mapping) {
             Some(shard) => self.in_shard(shard),
-            None => "its shard is not read yet, or has ended".to_owned(),
+            None => "its shard has not been read yet, or is closed".to_owned(),
         }
     }
 
@@ -345,8 +348,8 @@ impl UndeliveredRecord<'_> {
         shard.is_some_and(|shard| self.is_past(shard))
     }
 
-    /// Explains that the mapping has passed a tried record whose outcome is not in the journal. A kill cuts
-    /// off only the last attempt of an ended run.
+    /// Explains that the mapping has passed an attempted record whose outcome is not in the journal. A
+    /// kill of `weir up` interrupts only the last attempt of its run.
     fn over(&self, attempts: &[Attempt]) -> String {
         let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
         let why = match (self.missed, self.hindered) {
@@ -358,7 +361,7 @@ impl UndeliveredRecord<'_> {
             (missed, None) => format!(": it lacks {}", reports(missed)),
         };
         format!(
-            "the checkpoint is past it, so it was processed or discarded; the journal does not say which{why}"
+            "the checkpoint is past the record, so it was processed or discarded; the journal does not have the outcome{why}"
         )
     }
 
@@ -372,8 +375,8 @@ impl UndeliveredRecord<'_> {
         shards.find(|it| it.get("id").and_then(Value::as_str) == self.shard)
     }
 
-    /// Returns whether the record is at or before the checkpoint of the shard. An ended shard has
-    /// no checkpoint.
+    /// Returns whether the record is at or before the shard's checkpoint. A shard that has ended has no
+    /// checkpoint.
     fn is_past(&self, shard: &Value) -> bool {
         shard.get("state").and_then(Value::as_str) == Some("done")
             || self.is_behind(shard, "checkpoint")
@@ -391,16 +394,17 @@ impl UndeliveredRecord<'_> {
             return match (self.missed, self.hindered) {
                 (0, _) if self.starts_at == Some(LATEST) => {
                     format!(
-                        "{BEFORE_THE_START}, or it was processed and the journal no longer has it"
+                        "{BEFORE_THE_START}, or it was processed and the journal no longer has the outcome"
                     )
                 }
                 (_, Some(why)) => {
                     format!(
-                        "it was processed or discarded, and the journal does not have it: {why}"
+                        "it was processed or discarded, but the journal does not have the outcome: {why}"
                     )
                 }
                 (0, None) => {
-                    "it was processed or discarded, and the journal no longer has it".to_owned()
+                    "it was processed or discarded, but the journal no longer has the outcome"
+                        .to_owned()
                 }
                 (missed, None) => {
                     format!("it was processed or discarded; the journal lacks {}", reports(missed))
@@ -414,19 +418,21 @@ impl UndeliveredRecord<'_> {
             }
             Some("retrying") => "it waits behind a failing batch".to_owned(),
             Some("unreachable") => "its shard cannot be read; the read is retried".to_owned(),
-            Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
+            Some("waits for its parent") => {
+                "its shard waits until the parent shard is done".to_owned()
+            }
             _ if self.is_behind(shard, "last_read") => {
                 "it was read and waits for its batch".to_owned()
             }
             Some("caught up") if self.starts_at == Some(LATEST) => {
-                format!("{BEFORE_THE_START}, or a moment ago")
+                format!("{BEFORE_THE_START}, or it was written just now and has not been read yet")
             }
             _ => "it has not been read yet".to_owned(),
         }
     }
 }
 
-/// The starting position of a mapping that ignores all earlier records.
+/// The starting position of a mapping that ignores all records from before its start.
 const LATEST: &str = "LATEST";
 const BEFORE_THE_START: &str =
     "it was written before the mapping started (`StartingPosition: LATEST`)";
@@ -453,7 +459,7 @@ fn end(attempt: &Attempt) -> String {
             format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
         Some(End::Missed) => {
-            "the outcome is not in the journal: `weir up` was killed during the attempt, or wrote too slowly; the function may have processed it"
+            "the outcome is not in the journal: `weir up` was killed during the attempt, or wrote too slowly; the function may have processed the record"
                 .to_owned()
         }
         None => "running".to_owned(),

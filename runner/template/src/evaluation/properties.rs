@@ -276,11 +276,11 @@ impl<'r, 't> Properties<'r, 't> {
                     format!("write `{meant}`"),
                 );
             } else {
-                self.not_emulated(name, "it is unknown here and has no effect");
+                self.not_emulated(name, "this property is unknown here and has no effect");
                 self.resolver.findings.warning(
                     entry.key_at,
                     format!("`{}` is not known as a property of {}", self.path(name), self.kind),
-                    "correct the name, or remove it: AWS refuses a property that it does not have",
+                    "correct the name, or remove the property: AWS rejects unknown properties",
                 );
             }
         }

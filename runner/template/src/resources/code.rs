@@ -84,7 +84,7 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
         Entrypoint::NoInterpreter(interpreter) => findings.warning(
             at,
             format!("`{name}` cannot be started here: its interpreter `{interpreter}` does not exist"),
-            "use one that exists on this machine and on Lambda in its first line, for example `#!/usr/bin/env python3`",
+            "name an interpreter in the first line that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
         ),
     }
 }
@@ -125,10 +125,9 @@ fn reason_not_here(
         origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
     {
         let reason = format!("no function for `{runtime}` is run here");
-        let help = "write it for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
+        let help = "write the function for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
                     build` makes, or in Python or Node; or let another program run it, such as `sam \
-                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept \
-                    `not-run-here` on it if it is to run on AWS alone";
+                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS only";
         return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
@@ -191,8 +190,8 @@ fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// Returns the name of the cargo binary. It is the one in SAM's build settings, the one that the
-/// logical id implies, or the package's only one.
+/// Returns the name of the cargo binary. It is the binary in SAM's build settings, the binary that the
+/// logical id implies, or the package's only binary.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -224,11 +223,10 @@ fn binary(
     findings.error(
         at,
         format!(
-            "the package in this folder has several binaries, and none is called `{of_id}` like the \
-             function is: {}",
+            "the package in this folder has several binaries, and none has the function's name `{of_id}`: {}",
             all(&package.own)
         ),
-        "name it next to the function's Type: `Metadata: {BuildMethod: rust-cargolambda, \
+        "name the binary next to the function's Type: `Metadata: {BuildMethod: rust-cargolambda, \
          BuildProperties: {Binary: NAME}}`",
     );
     None
@@ -444,7 +442,7 @@ mod tests {
             (
                 &[manifest, one, "app/src/bin/two.rs"],
                 CARGO_BUILT,
-                "several binaries, and none is called `hello-world` like the function is: `one`, `two`",
+                "several binaries, and none has the function's name `hello-world`: `one`, `two`",
                 "BuildProperties: {Binary: NAME}",
             ),
             (&[manifest, one], &with_binary("on"), "has no binary `on`", "write `one`"),

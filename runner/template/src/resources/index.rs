@@ -23,13 +23,13 @@ const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
 const NON_KEY_ATTRIBUTES_MAX: usize = 20;
 
 const NOT_EMULATED: Catalogue = &[
-    ("ContributorInsightsSpecification", "nothing is measured per key"),
-    ("OnDemandThroughput", "throughput has no such limit"),
-    ("ReadOnDemandThroughputSettings", "throughput has no such limit"),
-    ("ReadProvisionedThroughputSettings", "the index is on demand here"),
-    ("WarmThroughput", "the index begins with its usual partitions"),
-    ("WriteOnDemandThroughputSettings", "throughput has no such limit"),
-    ("WriteProvisionedThroughputSettings", "the index is on demand here"),
+    ("ContributorInsightsSpecification", "no metrics are collected per key"),
+    ("OnDemandThroughput", "this throughput limit is not enforced"),
+    ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
+    ("ReadProvisionedThroughputSettings", "the index is on-demand here"),
+    ("WarmThroughput", "the index starts with the default partitions"),
+    ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
+    ("WriteProvisionedThroughputSettings", "the index is on-demand here"),
 ];
 
 /// Returns the indexes of a table, and true if all are valid. An invalid index is reported and left
@@ -66,7 +66,7 @@ pub(crate) fn read(
                 properties.resolver.findings.error(
                     at,
                     format!("there are two indexes with the name `{}`", value.name),
-                    "give one of them another name",
+                    "rename one of them",
                 );
             }
             indexes.push(value);
@@ -108,7 +108,7 @@ fn read_one(
         findings.error(
             at,
             format!(
-                "the local index `{name}` has another partition key than its table, or no sort key"
+                "the local index `{name}` has a different partition key from its table, or no sort key"
             ),
             format!(
                 "write `{}` as HASH and another attribute as RANGE, or make it a global index",
@@ -239,7 +239,7 @@ pub(crate) fn used_definitions(
             findings.error(
                 at,
                 format!("`{}` is defined but not used as a key", value.name),
-                "remove it; only key attributes are defined, and items may have any others",
+                "remove the definition; only key attributes are defined, and items may have any other attributes",
             );
         }
     }

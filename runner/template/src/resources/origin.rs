@@ -51,7 +51,7 @@ pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
         let has_other = properties.has("InlineCode") || is_image(properties);
         return if has_other { Uri::Unknown } else { Uri::Folder(DEFAULT_URI.to_owned()) };
     };
-    let in_s3 = "the function's code lies in S3";
+    let in_s3 = "the function's code is in S3";
     if matches!(node.kind, Kind::Map(_)) {
         return Uri::NotRead(node.at, in_s3);
     }
@@ -59,7 +59,7 @@ pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
         Some(Data::Text(text)) if text.starts_with("s3://") => Uri::NotRead(node.at, in_s3),
         Some(Data::Text(text)) => Uri::Folder(text),
         Some(Data::Elsewhere(_)) => {
-            Uri::NotRead(node.at, "where the function's code lies is known only on AWS")
+            Uri::NotRead(node.at, "the location of the function's code is known only on AWS")
         }
         _ => Uri::Unknown,
     }

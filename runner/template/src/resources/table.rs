@@ -10,20 +10,20 @@ use crate::{
 };
 
 const NOT_EMULATED: Catalogue = &[
-    ("ContributorInsightsSpecification", "nothing is measured per key"),
+    ("ContributorInsightsSpecification", "no metrics are collected per key"),
     ("DeletionProtectionEnabled", "the table can be deleted"),
-    ("ImportSourceSpecification", "the table begins empty"),
+    ("ImportSourceSpecification", "the table is initially empty"),
     ("KinesisStreamSpecification", "changes go to the table's own stream only"),
-    ("OnDemandThroughput", "throughput has no such limit"),
+    ("OnDemandThroughput", "this throughput limit is not enforced"),
     (
         "PointInTimeRecoverySpecification",
         "there is no backup of the table; its files are below ./.weir",
     ),
     ("ResourcePolicy", "permissions are not checked"),
     ("SSESpecification", "the table's files are not encrypted"),
-    ("TableClass", "there is one class of storage"),
+    ("TableClass", "there is only one storage class"),
     ("Tags", "the table has no tags"),
-    ("WarmThroughput", "the table begins with its usual partitions"),
+    ("WarmThroughput", "the table starts with the default partitions"),
 ];
 
 const KEY_TYPES: &[(&str, KeyType)] =
@@ -59,7 +59,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
-            // If only AWS knows the view type, the widest one is used here.
+            // If only AWS knows the view type, this uses the widest view type.
             let PlacedValue { at, .. } = stream.unknown("StreamViewType")?;
             Some(PlacedValue { value: StreamViewType::NewAndOldImages, at })
         });
@@ -172,7 +172,7 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<PlacedValue<AttributeDefi
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        // If only AWS knows the mode, the one that needs no throughput is used here.
+        // If only AWS knows the mode, this uses the mode that needs no throughput.
         true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };

@@ -1,6 +1,6 @@
-//! Deliberate faults at the edges of a poller: around its invocations and its reads.
+//! Injects faults into a poller: into its invocations and its reads.
 //!
-//! The plan decides which fault occurs when. The mapping does not know the plan.
+//! The plan determines which fault occurs at which call. The mapping has no access to the plan.
 
 mod plan;
 
@@ -106,7 +106,7 @@ impl MappingChaos {
         self.crash.notified().await;
     }
 
-    /// Returns whether the iterator of the next read has expired.
+    /// Returns whether to treat the iterator of the next read as expired.
     pub(super) fn iterator_expires(&self) -> bool {
         let expires = self.plan.iterator_expires(self.reads.fetch_add(1, Ordering::Relaxed));
         if expires {
@@ -115,7 +115,7 @@ impl MappingChaos {
         expires
     }
 
-    /// Invokes the function, with the fault that the plan has for this invocation.
+    /// Invokes the function, with the fault that the plan injects into this invocation.
     pub(super) async fn invoke<I: Invoke>(&self, function: &I, event: Bytes) -> InvokeOutcome {
         let fault = self.plan.invocation(self.invocations.fetch_add(1, Ordering::Relaxed));
         match fault {
@@ -150,7 +150,7 @@ impl MappingChaos {
         if fault == Some(InvocationFault::Crash) && matches!(outcome, InvokeOutcome::Ok(_)) {
             self.run.count("crash");
             self.crash.notify_one();
-            // The crash loses the answer.
+            // The crash loses the response.
             std::future::pending::<()>().await;
         }
         outcome
@@ -171,7 +171,8 @@ impl MappingChaos {
     }
 }
 
-/// Returns the event with only some of its first records; `None` if it has fewer than two.
+/// Returns the event with only its first records, at least one but not all; `None` if it has fewer than
+/// two.
 fn beginning(event: &[u8], draw: u64) -> Option<Bytes> {
     let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(event).ok()?;
     let records: Vec<Box<RawValue>> = serde_json::from_str(members.get("Records")?.get()).ok()?;

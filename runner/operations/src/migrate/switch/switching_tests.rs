@@ -533,7 +533,7 @@ async fn an_inverse_that_reads_unwritten_attributes_is_reported_in_place() {
     };
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].place, "inverse[0].table");
-    assert!(errors[0].reason.ends_with("the way back reads pets"), "{errors:?}");
+    assert!(errors[0].reason.ends_with("`inverse` can read pets"), "{errors:?}");
 }
 
 #[tokio::test]
