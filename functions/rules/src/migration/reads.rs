@@ -2,8 +2,8 @@
 //!
 //! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once. It
 //! tracks the place in the item that each part yields. If the place is unknown, the part adds no path.
-//! The program therefore reads every path in the result, and may read further paths. (`attribute_analysis` returns
-//! the attributes that a program *can* read.)
+//! The program therefore reads every path in the result, and may read further paths.
+//! (`attribute_analysis` returns the attributes that a program *can* read.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
