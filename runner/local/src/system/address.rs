@@ -23,7 +23,7 @@ impl ObservedAddress {
 
 impl Intercept for ObservedAddress {
     fn name(&self) -> &'static str {
-        "AddressHeard"
+        "ObservedAddress"
     }
 
     fn read_before_transmit(
