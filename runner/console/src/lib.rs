@@ -7,13 +7,17 @@
 mod actions;
 mod assets;
 mod body;
+mod clock;
 pub mod context;
 mod error;
 mod events;
 mod frame;
+mod newest;
+mod notices;
 mod pages;
 mod parts;
 mod query;
+mod rates;
 mod response;
 mod service;
 mod token;
