@@ -12,6 +12,8 @@
 
 mod archive;
 mod bad_input;
+mod console;
+mod console_streams;
 mod crash;
 mod documented_commands;
 mod editions;

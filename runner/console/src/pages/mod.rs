@@ -1,0 +1,6 @@
+//! The pages, one folder each: `view` collects plain data, which is also the page's JSON twin, and `html` shows it.
+
+pub(crate) mod filter;
+pub(crate) mod pipelines;
+pub(crate) mod record;
+pub(crate) mod stream;
