@@ -8,6 +8,7 @@ mod backfill;
 pub mod check;
 mod closer_look;
 mod difference;
+pub mod history;
 pub mod reading;
 mod restore;
 
