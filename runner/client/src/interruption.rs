@@ -168,6 +168,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("invoke", Short),
     ("logs", Endless),
     ("status", Short),
+    ("console", Endless),
     ("archive ls", Short),
     ("archive get", Short),
     ("archive ddl", Short),

@@ -1,0 +1,131 @@
+//! What a page may read, and whether an action may write.
+//!
+//! Pages and actions get nothing else: no flag, no environment, no file outside of the data folder.
+
+use std::path::PathBuf;
+
+use client::endpoint;
+use client::running::{Look, Running};
+
+use crate::error::PageError;
+use crate::token::Token;
+
+/// The store of a console, and what belongs to it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The endpoint of DynamoDB.
+    pub endpoint: String,
+    /// The endpoint of S3, if one is known.
+    pub s3: Option<String>,
+    /// The `weir up` that serves this console; `None` for `weir console`.
+    pub own: Option<Running>,
+    /// Whether actions may write.
+    pub allow_writes: bool,
+}
+
+/// What pages may read and actions may write.
+pub struct Context {
+    place: Place,
+    dynamodb: aws_sdk_dynamodb::Client,
+    streams: aws_sdk_dynamodbstreams::Client,
+    s3: Option<aws_sdk_s3::Client>,
+    token: Token,
+}
+
+/// Why the system has no random numbers for the token.
+#[derive(Debug, thiserror::Error)]
+#[error("console: cannot make a token: {0}")]
+pub struct NoToken(getrandom::Error);
+
+impl Context {
+    /// Returns the context of a store, with a new token.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(place: Place) -> Result<Self, NoToken> {
+        Ok(Self {
+            dynamodb: endpoint::client(&place.endpoint),
+            streams: endpoint::streams_client(&place.endpoint),
+            s3: place.s3.as_deref().map(endpoint::s3_client),
+            token: Token::random().map_err(NoToken)?,
+            place,
+        })
+    }
+
+    /// Returns the endpoint of the store.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.place.endpoint
+    }
+
+    /// Returns whether the store is DynamoDB on AWS, which has no clock to advance and no admin endpoint.
+    pub(crate) fn is_on_aws(&self) -> bool {
+        endpoint::is_on_aws(&self.place.endpoint)
+    }
+
+    /// Returns the client of the tables.
+    pub(crate) fn dynamodb(&self) -> &aws_sdk_dynamodb::Client {
+        &self.dynamodb
+    }
+
+    /// Returns the client of the streams.
+    pub(crate) fn streams(&self) -> &aws_sdk_dynamodbstreams::Client {
+        &self.streams
+    }
+
+    /// Returns the client of S3, if its endpoint is known.
+    pub(crate) fn s3(&self) -> Option<&aws_sdk_s3::Client> {
+        self.s3.as_ref()
+    }
+
+    /// Returns the `weir up` that reads the streams of this store on this machine: the one that serves the
+    /// console, or the one of the folder in which `weir console` runs.
+    pub(crate) fn running(&self) -> Option<Running> {
+        match &self.place.own {
+            Some(own) => Some(own.clone()),
+            None => Look::here().running().filter(|running| running.is_at(&self.place.endpoint)),
+        }
+    }
+
+    /// Returns the data folder of that `weir up`, which has its journal and its status.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        self.running().map(|running| running.directory)
+    }
+
+    /// Returns whether and how the forms of a page can change something.
+    pub(crate) fn writes(&self) -> Writes<'_> {
+        match self.place.allow_writes {
+            true => Writes::Allowed(&self.token),
+            false => Writes::Refused,
+        }
+    }
+
+    /// Checks that a request may change something: writes are allowed, and it has the token of this start.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    pub(crate) fn check_write(&self, token: Option<&str>) -> Result<(), PageError> {
+        let Writes::Allowed(own) = self.writes() else {
+            return Err(PageError::Refused(READ_ONLY.to_owned()));
+        };
+        if token.is_some_and(|token| own.is(token)) {
+            return Ok(());
+        }
+        Err(PageError::Refused(
+            "the request has no valid token, or this console was restarted: reload the page and press the button again"
+                .to_owned(),
+        ))
+    }
+}
+
+/// The reason why the buttons of a console are disabled.
+pub(crate) const READ_ONLY: &str =
+    "this console is read-only: start it with --allow-writes to change something";
+
+/// Whether the forms of a page can change something, and the token that they need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writes<'a> {
+    /// They can, with this token.
+    Allowed(&'a Token),
+    /// They cannot.
+    Refused,
+}

@@ -1,0 +1,7 @@
+//! Parts of HTML that several pages use. They are pure: values in, markup out.
+
+pub(crate) mod cell;
+pub(crate) mod form;
+pub(crate) mod message;
+pub(crate) mod table;
+pub(crate) mod time;
