@@ -6,7 +6,14 @@ use crate::context::{Context, Writes};
 use crate::parts::time;
 
 /// The pages in the navigation: path and name.
-const PAGES: &[(&str, &str)] = &[("/pipelines", "Pipelines")];
+const PAGES: &[(&str, &str)] = &[
+    ("/pipelines", "Pipelines"),
+    ("/migrations", "Migrations"),
+    ("/archive", "Archive"),
+    ("/versions", "Versions"),
+    ("/counters", "Counters"),
+    ("/copies", "Copies"),
+];
 
 /// A page before its frame.
 pub(crate) struct Framed<'a> {

@@ -5,6 +5,7 @@
 //! The console scans no table, stores nothing, and sends requests to no one but its store.
 
 mod actions;
+mod apart;
 mod assets;
 mod body;
 pub mod context;
@@ -16,6 +17,7 @@ mod parts;
 mod query;
 mod response;
 mod service;
+mod tasks;
 mod token;
 
 use std::sync::Arc;

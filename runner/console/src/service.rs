@@ -12,12 +12,13 @@ use serde::Serialize;
 use server::gate::{Dialect, Progress, RequestBody, Service};
 use tokio::sync::{Semaphore, watch};
 
+use crate::actions;
 use crate::actions::Done;
 use crate::body::Body;
 use crate::context::Context;
 use crate::error::PageError;
 use crate::frame::{self, Framed, Live};
-use crate::pages::pipelines;
+use crate::pages::{archive, copies, counters, migration, migrations, pipelines, versions};
 use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, events};
@@ -127,14 +128,38 @@ async fn page(
         [] | ["pipelines"] => form
             .page("Pipelines", &pipelines::view(context, query).await?, pipelines::html)?
             .live(Live::Reload),
+        ["migrations"] => form
+            .page("Migrations", &migrations::view(context).await?, migrations::html)?
+            .live(Live::Reload),
+        ["migrations", name] => form
+            .page(format!("Migration {name}"), &migration::view(context, name).await?, |view| {
+                migration::html(view, context.writes())
+            })?
+            .live(Live::Reload),
+        ["archive"] => {
+            let view = archive::view(context, query).await?;
+            let page = form.page("Archive", &view, |view| archive::html(view, context.writes()))?;
+            if view.is_running() { page.live(Live::Reload) } else { page }
+        }
+        ["versions"] => {
+            form.page("Versions", &versions::view(context, query).await?, versions::html)?
+        }
+        ["counters"] => form
+            .page("Counters", &counters::view(context, query).await?, counters::html)?
+            .live(Live::Reload),
+        ["copies"] => form
+            .page("Copies", &copies::view(context, query).await?, copies::html)?
+            .live(Live::Reload),
         _ => return Err(PageError::NotFound { what: format!("the page `/{}`", path.join("/")) }),
     })
 }
 
 /// Carries out the action of a path.
-#[expect(clippy::unused_async, reason = "actions wait for the store")]
-async fn act(_context: &Context, path: &[&str], _fields: &Query) -> Result<Done, PageError> {
+async fn act(context: &Context, path: &[&str], fields: &Query) -> Result<Done, PageError> {
     match path {
+        ["migrations", name, verb] => actions::migration::act(context, name, verb, fields).await,
+        ["archive", "restore"] => actions::archive::restore(context, fields),
+        ["archive", "erase"] => actions::archive::erase(context, fields),
         _ => Err(PageError::NotFound { what: format!("the action `/{}`", path.join("/")) }),
     }
 }

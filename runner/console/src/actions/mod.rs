@@ -1,5 +1,8 @@
 //! What buttons do: one module for each action. The service has checked the token before.
 
+pub(crate) mod archive;
+pub(crate) mod migration;
+
 use serde_json::{Value, json};
 
 use crate::query::href;
@@ -9,6 +12,8 @@ use crate::query::href;
 pub(crate) struct Done {
     /// What was done, as one sentence.
     pub(crate) said: String,
+    /// The number of the task that was started, if the action outlives its request. The page shows its result.
+    pub(crate) task: Option<u64>,
 }
 
 impl Done {
@@ -16,11 +21,17 @@ impl Done {
     pub(crate) fn address(&self, back: Option<&str>) -> String {
         // `//host` would be another site.
         let is_own = |back: &&str| back.starts_with('/') && !back.starts_with("//");
-        back.filter(is_own).map_or_else(|| href(&["pipelines"], &[]), str::to_owned)
+        let address = back.filter(is_own).map_or_else(|| href(&["pipelines"], &[]), str::to_owned);
+        match self.task {
+            Some(task) => {
+                format!("{address}{}task={task}", if address.contains('?') { '&' } else { '?' })
+            }
+            None => address,
+        }
     }
 
     /// Returns the result for programs.
     pub(crate) fn json(&self) -> Value {
-        json!({"schema": "weir.console.done/v1", "done": self.said})
+        json!({"schema": "weir.console.done/v1", "done": self.said, "task": self.task})
     }
 }

@@ -159,8 +159,8 @@ impl Archive {
         for part in &parts {
             by_day.entry((&part.date, &part.table)).or_default().push(part);
         }
-        let mut days = Days::default();
-        days.tables = by_day.keys().map(|(_, table)| (*table).to_owned()).collect();
+        let tables = by_day.keys().map(|(_, table)| (*table).to_owned()).collect();
+        let mut days = Days { tables, ..Days::default() };
         days.tables.sort_unstable();
         days.tables.dedup();
         let of_table = |name: &str| table.is_none_or(|table| table == name);

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt as _, stream};
 use model::Number;
+use rules::counters::Counters;
 use template::Stack;
 
 use super::flags::{SlotFlags, TotalFlags};
@@ -54,7 +56,7 @@ impl CounterPlace {
     ///
     /// # Errors
     /// When the template's number of slots is malformed.
-    pub fn of(endpoint: &str, stack: Option<&Stack>) -> Result<Self, String> {
+    pub fn of(client: &Client, endpoint: &str, stack: Option<&Stack>) -> Result<Self, String> {
         let functions = stack.map_or(&[][..], |stack| &stack.functions);
         let totalling =
             functions.iter().find(|function| function.environment.contains_key("SLOTS_TABLE"));
@@ -71,8 +73,15 @@ impl CounterPlace {
             totals_table: setting("TOTALS_TABLE", "totals"),
             total_key: setting("TOTAL_KEY", "counter"),
         };
-        let count = slot_count(stack, &slots.slots_table)?;
-        Ok(Self { place: Place::new(endpoint, slots, count), totals })
+        let slot_count = slot_count(stack, &slots.slots_table)?;
+        let SlotFlags { slots_table, slot_key, slot_value } = slots;
+        let place = Place {
+            client: client.clone(),
+            endpoint: endpoint.to_owned(),
+            rule: Counters { slot_count, slot_key, slot_value },
+            slots_table,
+        };
+        Ok(Self { place, totals })
     }
 
     /// Returns the names of the tables: of the slots, and of the totals.
@@ -150,7 +159,7 @@ mod tests {
         for table in ["votes", "totals"] {
             store.table(table).await;
         }
-        let mut place = CounterPlace::of(&store.url, None).unwrap();
+        let mut place = CounterPlace::of(&store.client, &store.url, None).unwrap();
         place.place.rule.slot_key = "p".to_owned();
         place.totals.total_key = "p".to_owned();
         for (slot, votes) in [("A#0", "5"), ("A#3", "2"), ("B#0", "1")] {
@@ -177,7 +186,7 @@ mod tests {
         assert_eq!((counter.total, counter.sum), (Some(5_i64.into()), 7_i64.into()));
         assert_eq!(place.page(None, 1).await.unwrap().next.as_deref(), Some("A"));
         assert!(place.page(Some("A"), 1).await.unwrap().counters.is_empty());
-        let other = CounterPlace::of(&store.url, None).unwrap();
+        let other = CounterPlace::of(&store.client, &store.url, None).unwrap();
         assert!(other.page(None, 1).await.is_ok_and(|page| page.counters.is_empty()));
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use control::{JournalLine, State};
-use rules::migration::plan::Plan;
+pub use rules::migration::plan::Plan;
+use rules::migration::plan::{Direction, Kind};
 use rules::migration::visible;
 use serde_json::Value;
 
@@ -17,12 +18,13 @@ use crate::migrate::failure::Result;
 use crate::migrate::plan::tables;
 pub use crate::migrate::report::actions::Action;
 use crate::migrate::report::backfill::advance;
+pub use crate::migrate::report::phase_line::{PhasePlace, PhaseStep};
 pub use crate::migrate::report::safety::{CutoverSafety, Safety};
 pub use crate::migrate::report::samples::{Made, Sample, Stands};
 pub use crate::migrate::report::status::Observation;
 use crate::migrate::report::status::{self, Look};
 pub use crate::migrate::report::switches::EndedSwitch;
-use crate::migrate::report::{actions, list, safety, samples, switches};
+use crate::migrate::report::{actions, list, phase_line, safety, samples, switches};
 use crate::migrate::start::{begin, workers};
 use crate::migrate::switch::{differences, verify};
 
@@ -33,6 +35,14 @@ pub struct Overview {
     pub state: State,
     /// The plan; `None` if the command that started the migration died before it was written.
     pub plan: Option<Plan>,
+    /// The kind, as a plan file names it.
+    pub kind: Option<&'static str>,
+    /// The source tables.
+    pub sources: Vec<String>,
+    /// The target tables.
+    pub targets: Vec<String>,
+    /// The phases, in order.
+    pub phases: Vec<PhaseStep>,
     /// The status as `weir migrate status --output json` writes it, `weir.migration.status/v1`.
     pub status: Value,
     /// The workers and their segments.
@@ -106,7 +116,15 @@ pub async fn overview(
         open_segments: open.len(),
         set_aside: open.iter().filter(|task| task.aside).count(),
     };
+    let tables = |tables: &dyn Fn(&Plan) -> Vec<&str>| -> Vec<String> {
+        plan.as_ref().map(tables).unwrap_or_default().into_iter().map(str::to_owned).collect()
+    };
+    let kind = plan.as_ref().map(|plan| plan.kind);
     Ok(Overview {
+        kind: kind.map(kind_name),
+        sources: tables(&|plan| plan.source_tables(Direction::Forward)),
+        targets: tables(&|plan| plan.target_tables(Direction::Forward)),
+        phases: phase_line::line(kind.unwrap_or(Kind::Restructure), state.phase, &journal),
         cutover: plan.as_ref().map(|plan| safety::of_cutover(plan, &status)),
         actions: actions::safe(name, plan.as_ref(), &state, &status),
         last_switch: switches::last(&journal),
@@ -117,6 +135,16 @@ pub async fn overview(
         workers,
         journal,
     })
+}
+
+/// Returns the name of a kind in a plan file.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Restructure => "restructure",
+        Kind::InPlace => "in-place",
+        Kind::Purge => "purge",
+        Kind::Split => "split",
+    }
 }
 
 /// Returns some source items of each table of a plan, and what the plan makes of each.

@@ -1,7 +1,7 @@
 //! Histories for programs that show them, such as the console. It prints nothing.
 
 use aws_sdk_dynamodb::Client;
-use rules::versions::Version;
+pub use rules::versions::Version;
 
 pub use super::difference::Difference;
 use super::{Place, absent, difference, kept, missing, numbered, reading};

@@ -7,6 +7,7 @@ pub(crate) mod documents;
 pub(crate) mod list;
 pub(crate) mod next_steps;
 pub(crate) mod patience;
+pub(crate) mod phase_line;
 pub(crate) mod pointer;
 pub(crate) mod problems;
 pub(crate) mod progress;
