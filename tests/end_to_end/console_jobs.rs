@@ -2,17 +2,14 @@
 //! asks them, from a real `weir up`.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::console::{Console, Response, encoded};
 use crate::process::{Process, Up, root, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// The largest page.
-const PAGE_BYTES_MAX: usize = 60 * 1024;
 /// The number of source items of the migration.
 const ITEMS: usize = 120;
 
@@ -29,96 +26,22 @@ gate_seconds: 0
 function_seconds: 10
 ";
 
-/// A response of the console.
-struct Response {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-/// The console of a `weir up`.
-struct Console {
-    address: String,
-}
-
-impl Console {
-    fn of(up: &Up) -> Self {
-        let running = fs::read_to_string(up.folder.path().join(".weir/running.json")).unwrap();
-        let running: Value = serde_json::from_str(&running).unwrap();
-        let url = running["console"].as_str().unwrap();
-        Self { address: url.strip_prefix("http://").unwrap().to_owned() }
-    }
-
-    fn request(&self, method: &str, path: &str, body: &str) -> Response {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Response { status, head: head.to_owned(), body: body.to_owned() }
-    }
-
-    /// Returns a page, which is small and has no inline style or script.
-    fn page(&self, path: &str) -> String {
-        let response = self.request("GET", path, "");
-        assert_eq!(response.status, 200, "{path}: {}", response.body);
-        assert!(response.body.len() <= PAGE_BYTES_MAX, "{path}: {} bytes", response.body.len());
-        for inline in ["style=\"", "onclick", "<style"] {
-            assert!(!response.body.contains(inline), "{path}: {inline}");
-        }
-        response.body
-    }
-
-    /// Returns the JSON twin of a page.
-    fn twin(&self, path: &str) -> Value {
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let response = self.request("GET", &format!("{path}.json?{query}"), "");
-        assert_eq!(response.status, 200, "{path}: {}", response.body);
-        serde_json::from_str(&response.body).unwrap()
-    }
-
-    /// Sends a form with the token in a page that has a form with an action.
-    fn send(&self, page: &str, action: &str, fields: &str) -> Response {
-        let page = self.page(page);
-        let (_, token) = page.split_once("name=\"token\" value=\"").unwrap();
-        let token = token.split('"').next().unwrap();
-        self.request("POST", action, &format!("token={token}&back=/archive&{fields}"))
-    }
-}
-
-/// Percent-encodes a text for a query.
-fn encoded(text: &str) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric();
-    let encode = |byte: u8| match is_plain(&byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
-}
-
 #[test]
 fn a_migration_is_watched_and_adjusted_from_its_page() {
     let up = Up::start(&[]);
-    let console = Console::of(&up);
+    let console = Console::of(up.folder.path());
     assert!(console.page("/migrations").contains("weir migrate start PLAN"));
-    assert_eq!(console.request("GET", "/migrations/move", "").status, 404);
-    assert_eq!(console.request("GET", "/migrations/move.json", "").status, 404);
+    assert_eq!(console.request("GET", "/migrations/move", &[], "").status, 404);
+    assert_eq!(console.request("GET", "/migrations/move.json", &[], "").status, 404);
     let mut workers = begin(&up);
     let page = "/migrations/move";
     wait_for("the backfill", LIMIT, || {
         assert!(!workers.has_ended(), "{}", workers.log());
-        let found = console.request("GET", "/migrations/move.json", "");
+        let found = console.request("GET", "/migrations/move.json", &[], "");
         (found.status == 200 && found.body.contains("\"phase\":\"copying\"")).then_some(())
     });
     paused_and_resumed(&console, page);
-    let done = console.send(page, "/migrations/move/throttle", "rate=0");
+    let done = console.press(page, "/migrations/move/throttle", "rate=0");
     assert_eq!(done.status, 303, "{}", done.body);
     assert_eq!(console.twin(page)["backfill"]["items_per_second_allowed"], Value::Null);
     until_phase(&console, "tailing");
@@ -202,19 +125,21 @@ fn paused_and_resumed(console: &Console, page: &str) {
         assert!(html.contains(part), "{part}\n{html}");
     }
     // Without the token nothing changes, and what has no button has no action.
-    assert_eq!(console.request("POST", "/migrations/move/pause", "back=/").status, 403);
-    assert_eq!(console.send(page, "/migrations/move/cutover", "").status, 404);
-    assert_eq!(console.send(page, "/migrations/move/throttle", "rate=fast").status, 400);
-    assert_eq!(console.send(page, "/migrations/other/pause", "").status, 404);
+    assert_eq!(console.request("POST", "/migrations/move/pause", &[], "back=/").status, 403);
+    assert_eq!(console.press(page, "/migrations/move/cutover", "").status, 404);
+    assert_eq!(console.press(page, "/migrations/move/throttle", "rate=fast").status, 400);
+    assert_eq!(console.press(page, "/migrations/other/pause", "").status, 404);
     assert_eq!(console.twin(page)["paused"], false);
-    let done = console.send(page, "/migrations/move/pause", "");
+    let done = console.press(page, "/migrations/move/pause", "");
     assert_eq!(done.status, 303, "{}", done.body);
-    assert!(done.head.to_lowercase().contains("location: /archive"), "{}", done.head);
+    let (_, address) = done.head.split_once("location: ").unwrap();
+    let shown = console.page(address.lines().next().unwrap());
+    assert!(shown.contains("`move` is paused: the backfill has stopped"), "{shown}");
     let twin = console.twin(page);
     assert_eq!(twin["paused"], true, "{twin}");
     assert!(has(&verbs(&twin).0, "resume") && !has(&verbs(&twin).0, "pause"), "{twin}");
     assert!(console.page(page).contains("copying (paused)"));
-    assert_eq!(console.send(page, "/migrations/move/resume", "").status, 303);
+    assert_eq!(console.press(page, "/migrations/move/resume", "").status, 303);
     assert_eq!(console.twin(page)["paused"], false);
 }
 
@@ -240,7 +165,7 @@ fn safe_to_cut_over(console: &Console, page: &str) {
 #[test]
 fn archive_versions_counters_and_copies_are_shown() {
     let up = Up::start(&[]);
-    let console = Console::of(&up);
+    let console = Console::of(up.folder.path());
     empty_pages_say_what_fills_them(&console);
     counters(&up, &console);
     versions(&up, &console);
@@ -263,7 +188,7 @@ fn empty_pages_say_what_fills_them(console: &Console) {
         assert!(page.contains("role=\"alert\""), "{path}: {page}");
     }
     for path in ["/archive?skip=x", "/archive?do=burn"] {
-        assert_eq!(console.request("GET", path, "").status, 400, "{path}");
+        assert_eq!(console.request("GET", path, &[], "").status, 400, "{path}");
     }
 }
 
@@ -312,7 +237,7 @@ fn versions(up: &Up, console: &Console) {
     let page = console.page(&format!("{path}&from=1"));
     assert!(page.contains("Version 1 compared with version 3"), "{page}");
     assert!(console.page(&format!("{path}&from=9")).contains("no version 9"));
-    assert_eq!(console.request("GET", &format!("{path}&from=x"), "").status, 400);
+    assert_eq!(console.request("GET", &format!("{path}&from=x"), &[], "").status, 400);
     assert!(console.page("/versions?table=movies").contains("Some items with a history"));
 }
 
@@ -356,7 +281,7 @@ fn archive(up: &Up, console: &Console) {
     let rows = rows["rows"]["rows"].as_array().unwrap().clone();
     assert!(rows.iter().any(|row| row["columns"]["title"] == "Weir"), "{rows:?}");
     assert!(console.page(&format!("/archive?table=movies&day={day}")).contains("Weir"));
-    assert_eq!(console.request("GET", "/archive?table=movies&day=1999-01-01", "").status, 404);
+    assert_eq!(console.request("GET", "/archive?table=movies&day=1999-01-01", &[], "").status, 404);
     restored(up, console);
     erased(console);
 }
@@ -364,10 +289,8 @@ fn archive(up: &Up, console: &Console) {
 /// Waits until the task that a response started has ended, and returns it.
 fn task_of(console: &Console, response: &Response) -> Value {
     assert_eq!(response.status, 303, "{}", response.body);
-    let (_, id) = response.head.split_once("task=").unwrap();
-    let id = id.lines().next().unwrap().trim();
     wait_for("the task", LIMIT, || {
-        let task = console.twin(&format!("/archive?task={id}"))["task"].clone();
+        let task = console.twin("/archive")["tasks"][0].clone();
         (task["state"] != "running").then_some(task)
     })
 }
@@ -378,8 +301,8 @@ fn restored(up: &Up, console: &Console) {
     let twin = console.twin(&preview);
     assert_eq!(twin["restore"]["counts"]["would_restore"], 1, "{twin}");
     assert!(up.store.scan("movies").iter().all(|item| item["title"]["S"] != "Weir"));
-    assert_eq!(console.request("POST", "/archive/restore", &fields).status, 403);
-    let task = task_of(console, &console.send(&preview, "/archive/restore", &fields));
+    assert_eq!(console.request("POST", "/archive/restore", &[], &fields).status, 403);
+    let task = task_of(console, &console.press(&preview, "/archive/restore", &fields));
     assert!(task["state"]["done"].as_str().unwrap().contains("\"restored\":1"), "{task}");
     assert!(up.store.scan("movies").iter().any(|item| item["title"]["S"] == "Weir"));
     let twin = console.twin(&preview);
@@ -397,9 +320,9 @@ fn erased(console: &Console) {
     assert_eq!(twin["erasure"]["rows"], 1, "{twin}");
     assert!(console.page(&preview).contains("this would erase 1 row of `movies`"));
     // The form has to repeat the table's name.
-    assert_eq!(console.send(&preview, "/archive/erase", &fields).status, 400);
+    assert_eq!(console.press(&preview, "/archive/erase", &fields).status, 400);
     let confirmed = format!("{fields}&confirm=movies");
-    let task = task_of(console, &console.send(&preview, "/archive/erase", &confirmed));
+    let task = task_of(console, &console.press(&preview, "/archive/erase", &confirmed));
     let receipt = task["state"]["done"].as_str().unwrap_or_default();
     assert!(receipt.contains("\"erased\"") && receipt.contains("\"rows\":1"), "{task}");
     assert_eq!(console.twin(&preview)["erasure"]["rows"], 0);

@@ -7,16 +7,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use client::endpoint;
-use client::running::{Look, Running};
-
-use crate::error::PageError;
-use crate::pages::migration::watch::Watches;
-use crate::tasks::Tasks;
-use crate::token::Token;
 use client::output::Output;
+use client::running::{Look, Running};
+use local::poller::Chaos;
 use locks::Mutex;
 use operations::migrate::Context as Migrate;
 use template::Stack;
+
+use crate::error::PageError;
+use crate::notices::Notices;
+use crate::pages::migration::watch::Watches;
+use crate::rates::Rates;
+use crate::tasks::Tasks;
+use crate::token::Token;
 
 /// The store of a console, and what belongs to it.
 #[derive(Clone, Debug)]
@@ -27,6 +30,8 @@ pub struct Place {
     pub s3: Option<String>,
     /// The `weir up` that serves this console; `None` for `weir console`.
     pub own: Option<Running>,
+    /// The faults of this `weir up`; `None` if it injects none.
+    pub chaos: Option<Arc<Chaos>>,
     /// Whether actions may write.
     pub allow_writes: bool,
 }
@@ -44,6 +49,8 @@ pub struct Context {
     watches: Watches,
     /// What actions have started.
     tasks: Tasks,
+    rates: Rates,
+    notices: Notices,
 }
 
 /// The control table of migrations, if the template that runs names no other one.
@@ -67,6 +74,8 @@ impl Context {
             migrate: Mutex::new(None),
             watches: Watches::default(),
             tasks: Tasks::default(),
+            rates: Rates::default(),
+            notices: Notices::default(),
             place,
         })
     }
@@ -152,6 +161,26 @@ impl Context {
     /// Returns the tasks that actions have started.
     pub(crate) fn tasks(&self) -> &Tasks {
         &self.tasks
+    }
+
+    /// Returns whether this console is served by the `weir up` that reads the streams.
+    pub(crate) fn is_of_weir_up(&self) -> bool {
+        self.place.own.is_some()
+    }
+
+    /// Returns the faults of the `weir up` that serves the console; `None` if it injects none.
+    pub(crate) fn chaos(&self) -> Option<&Chaos> {
+        self.place.chaos.as_deref()
+    }
+
+    /// Returns the samples from which rates are computed.
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
+    }
+
+    /// Returns the results of actions, for the pages that are shown after them.
+    pub(crate) fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     /// Returns whether and how the forms of a page can change something.

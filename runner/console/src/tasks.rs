@@ -101,15 +101,19 @@ impl Tasks {
         }
     }
 
-    /// Returns a task by its number.
-    pub(crate) fn find(&self, id: u64) -> Option<Task> {
-        self.0.lock().tasks.iter().find(|task| task.id == id).cloned()
+    /// Returns the tasks that are kept, newest first.
+    pub(crate) fn list(&self) -> Vec<Task> {
+        self.0.lock().tasks.iter().rev().cloned().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn find(tasks: &Tasks, id: u64) -> Option<Task> {
+        tasks.list().into_iter().find(|task| task.id == id)
+    }
 
     #[tokio::test]
     async fn a_task_outlives_its_start_and_few_run_at_a_time() {
@@ -125,20 +129,20 @@ mod tests {
         let first = tasks.start("one".to_owned(), wait(receive)).unwrap();
         let second = tasks.start("two".to_owned(), wait(ended)).unwrap();
         assert!(tasks.start("three".to_owned(), || async { Ok(String::new()) }).is_err());
-        assert_eq!(tasks.find(first).unwrap().state, TaskState::Running);
+        assert_eq!(find(&tasks, first).unwrap().state, TaskState::Running);
         send.send(()).unwrap();
-        while tasks.find(first).unwrap().state == TaskState::Running {
+        while find(&tasks, first).unwrap().state == TaskState::Running {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        assert_eq!(tasks.find(first).unwrap().state, TaskState::Done("{}".to_owned()));
+        assert_eq!(find(&tasks, first).unwrap().state, TaskState::Done("{}".to_owned()));
         for _ in 0..2 * KEPT_MAX {
             let id = tasks.start("more".to_owned(), || async { Err("no".to_owned()) }).unwrap();
-            while tasks.find(id).unwrap().state == TaskState::Running {
+            while find(&tasks, id).unwrap().state == TaskState::Running {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
         }
-        assert_eq!(tasks.find(first), None, "newer results replace it");
-        assert_eq!(tasks.find(second).unwrap().state, TaskState::Running);
+        assert_eq!(find(&tasks, first), None, "newer results replace it");
+        assert_eq!(find(&tasks, second).unwrap().state, TaskState::Running);
         assert_eq!(tasks.0.lock().tasks.len(), KEPT_MAX);
         end.send(()).unwrap();
     }

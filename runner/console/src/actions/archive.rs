@@ -32,7 +32,7 @@ pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageErr
         let done = archive.restore(&request, &endpoint, false).await?;
         Ok(done.json)
     })?;
-    Ok(Done { said: format!("the restore into `{}` has started", form.table), task: Some(task) })
+    Ok(Done { said: format!("task {task} has started: restore into `{}`", form.table) })
 }
 
 /// Starts an erasure, if the form repeats the name of the table.
@@ -65,10 +65,7 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
         }
         contents::erase(&running, &request).await
     })?;
-    Ok(Done {
-        said: format!("the erasure of rows of `{}` has started", form.table),
-        task: Some(task),
-    })
+    Ok(Done { said: format!("task {task} has started: erase rows of `{}`", form.table) })
 }
 
 /// Returns the place of the archive.

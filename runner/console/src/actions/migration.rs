@@ -39,7 +39,7 @@ pub(crate) async fn act(
         "throttle" => api::limit_backfill(&migrate, name, rate(fields)?).await,
         _ => return Err(PageError::NotFound { what: format!("the action `{verb}`") }),
     };
-    Ok(Done { said: done.map_err(failed)?.text, task: None })
+    Ok(Done { said: done.map_err(failed)?.text })
 }
 
 /// Returns the rate of a form, in items per second.

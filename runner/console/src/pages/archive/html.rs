@@ -9,11 +9,16 @@ use crate::parts::{cell, form, message, table};
 use crate::query::href;
 use crate::tasks::{Task, TaskState};
 
+/// The maximum number of tasks that the page shows. The JSON twin has all that are kept.
+const TASKS_MAX: usize = 3;
+/// The maximum number of characters of an answer that the page shows.
+const ANSWER_MAX: usize = 4_000;
+
 /// Returns the content of the page.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Archive" }
-        @if let Some(task) = &view.task { (result(task)) }
+        @for task in view.tasks.iter().take(TASKS_MAX) { (result(task)) }
         @match &view.location {
             None => (message::empty(
                 view.nothing.as_deref().unwrap_or("There is no archive."),
@@ -36,15 +41,15 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
 /// Shows the result of a task that a button has started.
 fn result(task: &Task) -> Markup {
     html! {
-        section aria-label="Result" role="status" {
+        section aria-label=(format!("Task {}", task.id)) role="status" {
             @match &task.state {
-                TaskState::Running => p.note { (task.what) ": running" },
+                TaskState::Running => p.note { "Task " (task.id) ": " (task.what) ": running" },
                 TaskState::Done(answer) => {
-                    p.good { (task.what) ": done" }
-                    pre { (answer) }
+                    p.good { "Task " (task.id) ": " (task.what) ": done" }
+                    pre { (answer.chars().take(ANSWER_MAX).collect::<String>()) }
                     p.note { "Keep a receipt: this console forgets it when it ends." }
                 },
-                TaskState::Failed(reason) => p.error { (task.what) " failed: " (reason) },
+                TaskState::Failed(reason) => p.error { "Task " (task.id) ": " (task.what) " failed: " (reason) },
             }
         }
     }
@@ -344,8 +349,8 @@ mod tests {
             (TaskState::Done("{\"erased\":{}}".to_owned()), "{&quot;erased&quot;:{}}"),
             (TaskState::Failed("no".to_owned()), "erase rows failed: no"),
         ] {
-            let task = Some(Task { id: 1, what: "erase rows".to_owned(), state });
-            let view = View { task, ..View::default() };
+            let tasks = vec![Task { id: 1, what: "erase rows".to_owned(), state }];
+            let view = View { tasks, ..View::default() };
             let page = html(&view, Writes::Refused).into_string();
             assert!(page.contains(part), "{page}");
             assert_eq!(view.is_running(), part.ends_with("running"));

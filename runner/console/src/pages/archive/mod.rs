@@ -54,8 +54,8 @@ enum Preview {
 /// The query is wrong, or the object store does not answer.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let bucket = query.get("bucket").map(str::to_owned);
-    let task = query.get("task").and_then(|id| context.tasks().find(id.parse().ok()?));
-    let view = View { schema: "weir.console.archive/v1", bucket, task, ..View::default() };
+    let tasks = context.tasks().list();
+    let view = View { schema: "weir.console.archive/v1", bucket, tasks, ..View::default() };
     let preview = match query.get("do") {
         Some("restore") => Some(Preview::Restore(RestoreForm::of(query)?)),
         Some("erase") => Some(Preview::Erasure(EraseForm::of(query)?)),

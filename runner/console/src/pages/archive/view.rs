@@ -34,14 +34,14 @@ pub(crate) struct View {
     pub(crate) restore: Option<Restore>,
     /// The preview of an erasure.
     pub(crate) erasure: Option<Erasure>,
-    /// The task that a button has started.
-    pub(crate) task: Option<Task>,
+    /// The last tasks that buttons have started, newest first.
+    pub(crate) tasks: Vec<Task>,
 }
 
 impl View {
-    /// Returns whether the page changes by itself.
+    /// Returns whether a task runs, so that the page changes by itself.
     pub(crate) fn is_running(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.state == TaskState::Running)
+        self.tasks.iter().any(|task| task.state == TaskState::Running)
     }
 }
 
