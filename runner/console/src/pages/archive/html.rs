@@ -20,13 +20,17 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         h1 { "Archive" }
         @for task in view.tasks.iter().take(TASKS_MAX) { (result(task)) }
         @match &view.location {
-            None => (message::empty(
-                view.nothing.as_deref().unwrap_or("There is no archive."),
-                &html! {
-                    "The function " code { "archive" } " writes the first object when TTL deletes an item: "
-                    (message::command("weir clock advance 24h")) " then " (message::command("weir ttl sweep"))
-                },
-            )),
+            None => {
+                (empty(view.nothing.as_deref().unwrap_or("There is no archive.")))
+                form method="get" action="/archive" {
+                    (form::field("bucket", "bucket", "Bucket", view.bucket.as_deref().unwrap_or_default(), "my-archive"))
+                    button type="submit" { "Show" }
+                }
+            },
+            Some(location) if view.tables.is_empty() => {
+                p { "At " code { (location) } }
+                (empty("Nothing is archived yet."))
+            },
             Some(location) => {
                 p { "At " code { (location) } }
                 (days(view))
@@ -36,6 +40,17 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
             },
         }
     }
+}
+
+/// Returns the text of an archive without rows.
+fn empty(what: &str) -> Markup {
+    message::empty(
+        what,
+        &html! {
+            "The function " code { "archive" } " writes the first object when TTL deletes an item: "
+            (message::command("weir clock advance 24h")) ", then " (message::command("weir ttl sweep"))
+        },
+    )
 }
 
 /// Shows the result of a task that a button has started.
@@ -340,6 +355,7 @@ mod tests {
     fn without_an_archive_the_page_says_how_to_fill_it() {
         let view = View { nothing: Some("no bucket has an archive".to_owned()), ..View::default() };
         let page = html(&view, Writes::Refused).into_string();
+        assert!(page.contains("name=\"bucket\""), "{page}");
         assert!(
             page.contains("no bucket has an archive") && page.contains("weir ttl sweep"),
             "{page}"
