@@ -13,6 +13,7 @@
 mod archive;
 mod bad_input;
 mod console;
+mod console_jobs;
 mod console_streams;
 mod crash;
 mod documented_commands;

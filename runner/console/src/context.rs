@@ -1,17 +1,24 @@
 //! What a page may read, and whether an action may write.
 //!
-//! Pages and actions get nothing else: no flag, no environment, no file outside of the data folder.
+//! Pages and actions get nothing else: no flag, no environment, no file but those of the data folder and the
+//! template that runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use client::endpoint;
+use client::output::Output;
 use client::running::{Running, RunningState};
 use local::poller::Chaos;
+use locks::Mutex;
+use operations::migrate::Context as Migrate;
+use template::Stack;
 
 use crate::error::PageError;
 use crate::notices::Notices;
+use crate::pages::migration::watch::Watches;
 use crate::rates::Rates;
+use crate::tasks::Tasks;
 use crate::token::Token;
 
 /// The store of a console, and what belongs to it.
@@ -35,9 +42,19 @@ pub struct Context {
     dynamodb: aws_sdk_dynamodb::Client,
     streams: aws_sdk_dynamodbstreams::Client,
     token: Token,
+    /// The migrations of the store, with the control table that was named last. A client is kept, because a new
+    /// one reads the certificates of the system and opens new connections.
+    migrate: Mutex<Option<(String, Arc<Migrate>)>>,
+    /// Reads the streams of the migrations that are shown.
+    watches: Watches,
+    /// What actions have started.
+    tasks: Tasks,
     rates: Rates,
     notices: Notices,
 }
+
+/// The control table of migrations, if the template that runs names no other one.
+const CONTROL_TABLE: &str = "weir-migrations";
 
 /// Why the system has no random numbers for the token.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +71,9 @@ impl Context {
             dynamodb: endpoint::client(&place.endpoint),
             streams: endpoint::streams_client(&place.endpoint),
             token: Token::random().map_err(NoToken)?,
+            migrate: Mutex::new(None),
+            watches: Watches::default(),
+            tasks: Tasks::default(),
             rates: Rates::default(),
             notices: Notices::default(),
             place,
@@ -80,6 +100,11 @@ impl Context {
         &self.streams
     }
 
+    /// Returns the endpoint of S3, if one is known.
+    pub(crate) fn s3_endpoint(&self) -> Option<&str> {
+        self.place.s3.as_deref()
+    }
+
     /// Returns the `weir up` that reads the streams of this store on this machine: the one that serves the
     /// console, or the one of the folder in which `weir console` runs.
     pub(crate) fn running(&self) -> Option<Running> {
@@ -92,6 +117,50 @@ impl Context {
     /// Returns the data folder of that `weir up`, which has its journal and its status.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         self.running().map(|running| running.directory)
+    }
+
+    /// Returns the template that this `weir up` runs; `None` if none runs, or its file cannot be read any more.
+    pub(crate) fn stack(&self) -> Option<Stack> {
+        let running = self.running()?;
+        let bytes = std::fs::read(&running.template).ok()?;
+        let context = template::Context {
+            parameters: running.parameters,
+            folder: running.template.parent().map(PathBuf::from),
+            ..template::Context::default()
+        };
+        template::read_bytes(&running.template.display().to_string(), &bytes, &context).ok()
+    }
+
+    /// Returns the name of the control table of migrations.
+    pub(crate) fn control_table(&self) -> String {
+        let stack = self.stack();
+        let functions = stack.iter().flat_map(|stack| &stack.functions);
+        let mut named = functions.filter_map(|function| function.environment.get("CONTROL_TABLE"));
+        named.next().cloned().unwrap_or_else(|| CONTROL_TABLE.to_owned())
+    }
+
+    /// Returns the migrations of the store. A read-only console writes nothing, not even what a status records.
+    pub(crate) fn migrate(&self) -> Arc<Migrate> {
+        let table = self.control_table();
+        let mut known = self.migrate.lock();
+        if let Some((_, migrate)) = known.as_ref().filter(|(named, _)| *named == table) {
+            return Arc::clone(migrate);
+        }
+        let migrate = Migrate::new(&self.place.endpoint, &table, Output::Json);
+        let migrate = if self.place.allow_writes { migrate } else { migrate.read_only() };
+        let migrate = Arc::new(migrate);
+        *known = Some((table, Arc::clone(&migrate)));
+        migrate
+    }
+
+    /// Returns the background reads of the streams of migrations.
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Returns the tasks that actions have started.
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Returns whether this console is served by the `weir up` that reads the streams.

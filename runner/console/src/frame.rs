@@ -6,7 +6,15 @@ use crate::clock;
 use crate::context::{Context, Writes};
 
 /// The pages in the navigation: path and name.
-const PAGES: &[(&str, &str)] = &[("/pipelines", "Pipelines"), ("/stream", "Stream")];
+const PAGES: &[(&str, &str)] = &[
+    ("/pipelines", "Pipelines"),
+    ("/stream", "Stream"),
+    ("/migrations", "Migrations"),
+    ("/archive", "Archive"),
+    ("/versions", "Versions"),
+    ("/counters", "Counters"),
+    ("/copies", "Copies"),
+];
 
 /// A page before its frame.
 pub(crate) struct Framed<'a> {

@@ -5,6 +5,7 @@
 //! The console scans no table, stores nothing, and sends requests to no one but its store.
 
 mod actions;
+mod apart;
 mod assets;
 mod body;
 mod clock;
@@ -20,6 +21,7 @@ mod query;
 mod rates;
 mod response;
 mod service;
+mod tasks;
 mod token;
 
 use std::sync::Arc;

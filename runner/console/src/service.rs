@@ -17,7 +17,9 @@ use crate::body::Body;
 use crate::context::Context;
 use crate::error::PageError;
 use crate::frame::{self, Framed, Live};
-use crate::pages::{filter, pipelines, record, stream};
+use crate::pages::{
+    archive, copies, counters, filter, migration, migrations, pipelines, record, stream, versions,
+};
 use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, events};
@@ -142,6 +144,28 @@ async fn page(
             let page = form.page("Record", &view, |view| record::html(view, context.writes()))?;
             if view.is_open() { page.live(Live::Reload) } else { page }
         }
+        ["migrations"] => form
+            .page("Migrations", &migrations::view(context).await?, migrations::html)?
+            .live(Live::Reload),
+        ["migrations", name] => form
+            .page(format!("Migration {name}"), &migration::view(context, name).await?, |view| {
+                migration::html(view, context.writes())
+            })?
+            .live(Live::Reload),
+        ["archive"] => {
+            let view = archive::view(context, query).await?;
+            let page = form.page("Archive", &view, |view| archive::html(view, context.writes()))?;
+            if view.is_running() { page.live(Live::Reload) } else { page }
+        }
+        ["versions"] => {
+            form.page("Versions", &versions::view(context, query).await?, versions::html)?
+        }
+        ["counters"] => form
+            .page("Counters", &counters::view(context, query).await?, counters::html)?
+            .live(Live::Reload),
+        ["copies"] => form
+            .page("Copies", &copies::view(context, query).await?, copies::html)?
+            .live(Live::Reload),
         _ => return Err(PageError::NotFound { what: format!("the page `/{}`", path.join("/")) }),
     })
 }
@@ -153,6 +177,9 @@ async fn act(context: &Context, path: &[&str], fields: &Query) -> Result<Done, P
         ["clock", "sweep"] => actions::clock::sweep(context).await,
         ["chaos"] => actions::chaos::switch(context, fields),
         ["stream", "redrive"] => actions::redrive::redrive(context, fields).await,
+        ["migrations", name, verb] => actions::migration::act(context, name, verb, fields).await,
+        ["archive", "restore"] => actions::archive::restore(context, fields),
+        ["archive", "erase"] => actions::archive::erase(context, fields),
         _ => Err(PageError::NotFound { what: format!("the action `/{}`", path.join("/")) }),
     }
 }

@@ -1,7 +1,9 @@
 //! What buttons do: one module for each action. The service has checked the token before.
 
+pub(crate) mod archive;
 pub(crate) mod chaos;
 pub(crate) mod clock;
+pub(crate) mod migration;
 pub(crate) mod redrive;
 
 use serde_json::{Value, json};
