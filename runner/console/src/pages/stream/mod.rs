@@ -5,7 +5,6 @@ mod html;
 mod view;
 
 use local::explain::{Found, Verdict, verdicts_of_newest};
-use mapping::Record;
 use model::{Item, json};
 use operations::item_key;
 
@@ -45,9 +44,11 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         None => tables.iter().take(TABLES_MAX).cloned().collect(),
     };
     let mut all = Newest { records: Vec::new(), read: 0, since_s: i64::MAX, is_cut: false };
-    let is_wanted = |record: &Record| key.as_ref().is_none_or(|key| is_of(record.event(), key));
-    let of_tables = chosen.iter().map(|table| newest(context, table, limit, is_wanted));
-    for own in futures::future::try_join_all(of_tables).await? {
+    for table in &chosen {
+        let own = newest(context, table, limit, |record| {
+            key.as_ref().is_none_or(|key| is_of(record.event(), key))
+        })
+        .await?;
         all.records.extend(own.records);
         all.read += own.read;
         all.is_cut |= own.is_cut;
