@@ -12,6 +12,7 @@
 
 mod archive;
 mod bad_input;
+mod console_tables;
 mod crash;
 mod documented_commands;
 mod editions;

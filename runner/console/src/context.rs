@@ -8,6 +8,7 @@ use client::endpoint;
 use client::running::{Look, Running};
 
 use crate::error::PageError;
+use crate::load_history::LoadHistory;
 use crate::token::Token;
 
 /// The store of a console, and what belongs to it.
@@ -30,6 +31,7 @@ pub struct Context {
     streams: aws_sdk_dynamodbstreams::Client,
     s3: Option<aws_sdk_s3::Client>,
     token: Token,
+    loads: LoadHistory,
 }
 
 /// Why the system has no random numbers for the token.
@@ -48,6 +50,7 @@ impl Context {
             streams: endpoint::streams_client(&place.endpoint),
             s3: place.s3.as_deref().map(endpoint::s3_client),
             token: Token::random().map_err(NoToken)?,
+            loads: LoadHistory::default(),
             place,
         })
     }
@@ -89,6 +92,11 @@ impl Context {
     /// Returns the data folder of that `weir up`, which has its journal and its status.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         self.running().map(|running| running.directory)
+    }
+
+    /// Returns the traffic of partitions over the last minutes.
+    pub(crate) fn loads(&self) -> &LoadHistory {
+        &self.loads
     }
 
     /// Returns whether and how the forms of a page can change something.

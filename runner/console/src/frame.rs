@@ -6,7 +6,12 @@ use crate::context::{Context, Writes};
 use crate::parts::time;
 
 /// The pages in the navigation: path and name.
-const PAGES: &[(&str, &str)] = &[("/pipelines", "Pipelines")];
+const PAGES: &[(&str, &str)] = &[
+    ("/pipelines", "Pipelines"),
+    ("/tables", "Tables"),
+    ("/partitions", "Partitions"),
+    ("/ring", "Ring"),
+];
 
 /// A page before its frame.
 pub(crate) struct Framed<'a> {

@@ -12,12 +12,13 @@ use serde::Serialize;
 use server::gate::{Dialect, Progress, RequestBody, Service};
 use tokio::sync::{Semaphore, watch};
 
-use crate::actions::Done;
+use crate::actions::{self, Done};
 use crate::body::Body;
 use crate::context::Context;
 use crate::error::PageError;
 use crate::frame::{self, Framed, Live};
-use crate::pages::pipelines;
+use crate::pages::table::Export;
+use crate::pages::{item, partitions, pipelines, ring, table, tables};
 use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, events};
@@ -127,14 +128,39 @@ async fn page(
         [] | ["pipelines"] => form
             .page("Pipelines", &pipelines::view(context, query).await?, pipelines::html)?
             .live(Live::Reload),
+        ["tables"] => form.page("Tables", &tables::view(context, query).await?, tables::html)?,
+        ["tables", name] => form.page(
+            format!("Table {name}"),
+            &table::view(context, name, query).await?,
+            table::html,
+        )?,
+        ["tables", name, "item"] => {
+            let view = item::view(context, name, query).await?;
+            form.page(format!("Item of {name}"), &view, |view| item::html(view, context.writes()))?
+        }
+        ["partitions"] => {
+            let view = partitions::choice(context, query).await?;
+            form.page("Partitions", &view, partitions::choice_html)?
+        }
+        ["partitions", name] => {
+            let view = partitions::view(context, name, query).await?;
+            let html = |view: &_| partitions::html(view, context.writes());
+            form.page(format!("Partitions of {name}"), &view, html)?.live(Live::Reload)
+        }
+        ["ring"] => {
+            form.page("Ring", &ring::view(context, query).await?, ring::html)?.live(Live::Reload)
+        }
         _ => return Err(PageError::NotFound { what: format!("the page `/{}`", path.join("/")) }),
     })
 }
 
 /// Carries out the action of a path.
-#[expect(clippy::unused_async, reason = "actions wait for the store")]
-async fn act(_context: &Context, path: &[&str], _fields: &Query) -> Result<Done, PageError> {
+async fn act(context: &Context, path: &[&str], fields: &Query) -> Result<Done, PageError> {
     match path {
+        ["tables", name, "item", "save"] => actions::item::save(context, name, fields).await,
+        ["tables", name, "item", "create"] => actions::item::create(context, name, fields).await,
+        ["tables", name, "item", "delete"] => actions::item::delete(context, name, fields).await,
+        ["partitions", name, "split"] => actions::partition::split(context, name, fields).await,
         _ => Err(PageError::NotFound { what: format!("the action `/{}`", path.join("/")) }),
     }
 }
@@ -157,6 +183,12 @@ impl Pages {
                 Ok(response::whole(StatusCode::OK, content, text))
             }
             (&Method::GET, ["events"]) => self.events(),
+            (&Method::GET, ["tables", name, "items.jsonl"]) => {
+                self.download(name, request.uri().query(), Export::JsonLines).await
+            }
+            (&Method::GET, ["tables", name, "items.csv"]) => {
+                self.download(name, request.uri().query(), Export::Csv).await
+            }
             (&Method::GET | &Method::HEAD, path) => {
                 let address =
                     request.uri().path_and_query().map_or("/", |address| address.as_str());
@@ -181,6 +213,22 @@ impl Pages {
         })?;
         let body = events::reload(permit, self.stopped.clone());
         Ok(response::response(StatusCode::OK, Content::Events, body))
+    }
+
+    /// Returns the items of a table's page as a file.
+    async fn download(
+        &self,
+        table: &str,
+        query: Option<&str>,
+        format: Export,
+    ) -> Result<Response<Body>, PageError> {
+        let query = Query::parse(query.unwrap_or_default())?;
+        let (content, ending) = match format {
+            Export::JsonLines => (Content::JsonLines, "jsonl"),
+            Export::Csv => (Content::Csv, "csv"),
+        };
+        let text = table::export(&self.context, table, &query, format).await?;
+        Ok(response::file(content, &format!("{table}.{ending}"), text))
     }
 
     /// Carries out an action, after it has passed the check of writes.

@@ -1,5 +1,9 @@
 //! What buttons do: one module for each action. The service has checked the token before.
 
+pub(crate) mod item;
+mod item_change;
+pub(crate) mod partition;
+
 use serde_json::{Value, json};
 
 use crate::query::href;
