@@ -93,15 +93,10 @@ impl Form {
         href(path, &fields)
     }
 
-    /// Returns whether no field is used but the limit and those that select a part of the result.
+    /// Returns whether the form asks for all items of the table.
     pub(crate) fn is_plain(&self) -> bool {
-        let part = Self {
-            limit: self.limit.clone(),
-            after: self.after.clone(),
-            column: self.column.clone(),
-            ..Self::default()
-        };
-        *self == part
+        let conditions = [&self.index, &self.pk, &self.pk2, &self.pk3, &self.pk4, &self.filter];
+        conditions.iter().all(|text| text.is_empty())
     }
 
     /// Returns the form of the page that begins after a key.
@@ -132,6 +127,7 @@ mod tests {
         assert_eq!(form.with_column(40).column, "40");
         assert_eq!(form.with_column(0), form);
         assert_eq!(form.after("{}".to_owned()).after, "{}");
-        assert!(!form.is_plain() && Form { limit: form.limit, ..Form::default() }.is_plain());
+        let sent = "index=&pk=&sk_op=%3D&filter=&filter_op=%3D&filter_type=S&limit=25";
+        assert!(!form.is_plain() && Form::of(&Query::parse(sent).unwrap()).is_plain());
     }
 }

@@ -43,6 +43,13 @@ pub(super) fn code(request: &Request) -> String {
     if request.consistent {
         out.push_str(" \\\n    --consistent-read");
     }
+    let has_binary = |text: &str| text.contains("{\"B\":");
+    let values = request.placeholders.values_json();
+    let start = request.start.as_ref().map(json::item_to_string).unwrap_or_default();
+    if has_binary(&values) || has_binary(&start) {
+        // A profile can select another format. Version 1 has only that one and refuses the option.
+        out.push_str(" \\\n    --cli-binary-format base64");
+    }
     out.push('\n');
     out
 }

@@ -119,7 +119,7 @@ fn every_text_is_quoted_as_its_language_does() {
         (
             bytes,
             [
-                r#"'{":v0":{"B":"AAH/"}}'"#,
+                "'{\":v0\":{\"B\":\"AAH/\"}}' \\\n    --limit 25 \\\n    --return-consumed-capacity INDEXES \\\n    --cli-binary-format base64\n",
                 r#"{":v0": {"B": bytes.fromhex("0001ff")}}"#,
                 r#"{ ":v0": { B: Uint8Array.of(0, 1, 255) } }"#,
                 r#"(":v0", AttributeValue::B(Blob::new(vec![0, 1, 255])))"#,
