@@ -67,6 +67,7 @@ pub async fn run(arguments: &ConsoleArguments) -> Result<Exit, String> {
     let place = Place {
         s3: s3_endpoint(arguments, &endpoint, running.as_ref())?,
         own: None,
+        chaos: None,
         allow_writes: arguments.allow_writes,
         endpoint,
     };

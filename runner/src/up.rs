@@ -13,11 +13,11 @@ use platform::standard_input;
 use server::gate::AllowList;
 use server::traffic::Throughput;
 
-use crate::status;
 use ::console::Console;
 use client::interruption;
 use client::output;
 use client::running::{Look, RUNNING_FILE};
+use local::status;
 use local::system::{Options, System};
 use template::{Code, Function, Stack};
 
@@ -248,7 +248,7 @@ pub async fn run(
     let mut running = published::of(&system, arguments, template);
     // Another `weir up` may have started while functions were compiled.
     let written = refuse_beside_another()
-        .and_then(|()| console::start(console_port, arguments, &mut running))
+        .and_then(|()| console::start(console_port, arguments, &system, &mut running))
         .and_then(|console| published::write(&running).map(|()| console))
         .and_then(|console| {
             write_environments(&system, arguments, template.folder).map(|()| console)

@@ -1,97 +1,19 @@
 //! The console's pages of tables, items, partitions and the ring, asked as a browser and as a program do.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::console::{Console, encoded};
 use crate::process::{LocalStore, Process, Up, binary, wait_for};
 use crate::wire::Endpoint;
 
-/// The size that a page may have.
-const PAGE_BYTES_MAX: usize = 60 * 1024;
-
-/// A running console.
-struct Console {
-    address: String,
-}
-
-/// A response of the console.
-struct Response {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Console {
-    fn of(up: &Up) -> Self {
-        let running = fs::read_to_string(up.folder.path().join(".weir/running.json")).unwrap();
-        let running: Value = serde_json::from_str(&running).unwrap();
-        let url = running["console"].as_str().unwrap();
-        Self { address: url.strip_prefix("http://").unwrap().to_owned() }
-    }
-
-    fn request(&self, method: &str, path: &str, body: &str) -> Response {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.address,
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        let text = String::from_utf8(bytes).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Response { status, head: head.to_lowercase(), body: body.to_owned() }
-    }
-
-    /// Returns a page, after the checks that hold for every page.
-    fn page(&self, path: &str) -> String {
-        let response = self.request("GET", path, "");
-        assert_eq!(response.status, 200, "{path}: {}", response.body);
-        assert!(response.body.len() <= PAGE_BYTES_MAX, "{path}: {} bytes", response.body.len());
-        for inline in ["style=", "onclick", "<script>", "javascript:"] {
-            assert!(!response.body.contains(inline), "{path}: {inline}");
-        }
-        response.body
-    }
-
-    /// Returns the JSON twin of a page.
-    fn twin(&self, path: &str) -> Value {
-        let response = self.request("GET", path, "");
-        assert_eq!(response.status, 200, "{path}: {}", response.body);
-        assert!(response.head.contains("content-type: application/json"), "{}", response.head);
-        serde_json::from_str(&response.body).unwrap()
-    }
-
-    /// Sends an action as a program does; returns the status and the JSON.
-    fn act(&self, path: &str, fields: &[(&str, &str)]) -> (u16, Value) {
-        let pairs = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
-        let response = self.request("POST", path, &pairs.collect::<Vec<_>>().join("&"));
-        (response.status, serde_json::from_str(&response.body).unwrap())
-    }
-
-    /// Returns the token that the pages carry.
-    fn token(&self, page: &str) -> String {
-        let page = self.page(page);
-        let (_, rest) = page.split_once("name=\"token\" value=\"").unwrap();
-        rest.split('"').next().unwrap().to_owned()
-    }
-}
-
-/// Percent-encodes every byte but letters and digits.
-fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
+/// Sends an action as a program does; returns the status and the JSON.
+fn act(console: &Console, path: &str, fields: &[(&str, &str)]) -> (u16, Value) {
+    let pairs = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+    let body = pairs.collect::<Vec<_>>().join("&");
+    let response = console.request("POST", &format!("{path}.json"), &[], &body);
+    (response.status, serde_json::from_str(&response.body).unwrap())
 }
 
 fn item_path(table: &str, key: &Value) -> String {
@@ -99,7 +21,7 @@ fn item_path(table: &str, key: &Value) -> String {
 }
 
 fn item_twin(console: &Console, table: &str, key: &Value) -> Value {
-    console.twin(&item_path(table, key).replace("/item?", "/item.json?"))["found"].clone()
+    console.twin(&item_path(table, key))["found"].clone()
 }
 
 fn create_films(store: &Endpoint, name: &str) {
@@ -135,7 +57,7 @@ fn film(year: u32, title: &str, genre: &str, rating: &str) -> Value {
 
 /// Returns the titles that a query string of `films` finds.
 fn titles(console: &Console, query: &str) -> Vec<String> {
-    let twin = console.twin(&format!("/tables/films.json?{query}"));
+    let twin = console.twin(&format!("/tables/films?{query}"));
     assert_eq!(twin["problem"], Value::Null, "{query}");
     let items = twin["result"]["items"].as_array().unwrap();
     items.iter().map(|item| item["title"]["S"].as_str().unwrap().to_owned()).collect()
@@ -145,7 +67,7 @@ fn titles(console: &Console, query: &str) -> Vec<String> {
 #[test]
 fn the_console_shows_and_changes_tables() {
     let up = Up::start(&[]);
-    let console = Console::of(&up);
+    let console = Console::of(up.folder.path());
     create_films(&up.store, "films");
     for (year, title, genre, rating) in [
         (2013, "Rush", "race", "8.1"),
@@ -165,7 +87,7 @@ fn the_console_shows_and_changes_tables() {
 }
 
 fn query(console: &Console) {
-    let tables = console.twin("/tables.json");
+    let tables = console.twin("/tables");
     let films = tables["tables"].as_array().unwrap().iter().find(|table| table["name"] == "films");
     let films = films.unwrap();
     assert_eq!((&films["stream"], &films["ttl"]), (&json!("KEYS_ONLY"), &Value::Null));
@@ -197,7 +119,7 @@ fn query(console: &Console) {
     found.sort();
     assert_eq!(found, ["Lucy", "Rush"]);
 
-    let twin = console.twin("/tables/films.json?pk=2013&filter=genre&filter_value=space&limit=2");
+    let twin = console.twin("/tables/films?pk=2013&filter=genre&filter_value=space&limit=2");
     assert_eq!(
         (&twin["result"]["read"], &twin["asked"]["operation"]),
         (&json!(2), &json!("Query"))
@@ -215,7 +137,8 @@ fn query(console: &Console) {
 }
 
 fn exports(console: &Console) {
-    let lines = console.request("GET", "/tables/films/items.jsonl?pk=2013&project=title,year", "");
+    let lines =
+        console.request("GET", "/tables/films/items.jsonl?pk=2013&project=title,year", &[], "");
     assert!(
         lines.head.contains("content-disposition: attachment; filename=\"films.jsonl\""),
         "{}",
@@ -225,7 +148,8 @@ fn exports(console: &Console) {
         lines.body,
         "{\"Item\":{\"title\":{\"S\":\"Gravity\"},\"year\":{\"N\":\"2013\"}}}\n{\"Item\":{\"title\":{\"S\":\"Rush\"},\"year\":{\"N\":\"2013\"}}}\n"
     );
-    let csv = console.request("GET", "/tables/films/items%2Ecsv?pk=2013&project=title,year", "");
+    let csv =
+        console.request("GET", "/tables/films/items%2Ecsv?pk=2013&project=title,year", &[], "");
     assert_eq!(csv.body, "year,title\n2013,Gravity\n2013,Rush\n");
 }
 
@@ -254,7 +178,7 @@ fn wrong_input(console: &Console) {
             "&lt;b&gt;",
         ),
     ] {
-        let response = console.request("GET", path, "");
+        let response = console.request("GET", path, &[], "");
         assert_eq!(response.status, status, "{path}: {}", response.body);
         assert!(response.body.contains(part), "{path}: {part}\n{}", response.body);
     }
@@ -285,7 +209,7 @@ fn odd_items(up: &Up, console: &Console) {
         page.contains("&lt;img src=x onerror=alert(1)&gt;") && page.contains("Columns after"),
         "{page}"
     );
-    let twin = console.twin(&format!("{path}.json"));
+    let twin = console.twin(path);
     assert_eq!(
         (&twin["table"]["name"], twin["result"]["items"].as_array().unwrap().len()),
         (&json!(odd), 3)
@@ -319,7 +243,7 @@ fn changes(up: &Up, console: &Console) {
     let key_text = key.to_string();
     let save = |token: &str, read: &str, item: &str| {
         let fields = [("token", token), ("key", &key_text), ("read", read), ("item", item)];
-        console.act("/tables/films/item/save.json", &fields)
+        act(console, "/tables/films/item/save", &fields)
     };
     let item = |key: &Value| {
         up.store.ok("GetItem", &json!({"TableName": "films", "Key": key}))["Item"].clone()
@@ -346,9 +270,9 @@ fn changes(up: &Up, console: &Console) {
 
     let other = json!({"year": {"N": "2015"}, "title": {"S": "New"}});
     let create = [("token", token.as_str()), ("item", &other.to_string())];
-    assert_eq!(console.act("/tables/films/item/create.json", &create).0, 200);
+    assert_eq!(act(console, "/tables/films/item/create", &create).0, 200);
     assert_eq!(item(&other), other);
-    let (status, answer) = console.act("/tables/films/item/create.json", &create);
+    let (status, answer) = act(console, "/tables/films/item/create", &create);
     assert_eq!((status, &answer["error"]), (409, &json!("Conflict")));
 
     let read = item_twin(console, "films", &other)["read"].as_str().unwrap().to_owned();
@@ -359,7 +283,7 @@ fn changes(up: &Up, console: &Console) {
     up.store.ok("UpdateItem", &update);
     let delete = |read: &str| {
         let fields = [("token", token.as_str()), ("key", &other.to_string()), ("read", read)];
-        console.act("/tables/films/item/delete.json", &fields).0
+        act(console, "/tables/films/item/delete", &fields).0
     };
     assert_eq!(delete(&read), 409);
     let read = item_twin(console, "films", &other)["read"].as_str().unwrap().to_owned();
@@ -367,7 +291,7 @@ fn changes(up: &Up, console: &Console) {
 
     // A browser is sent back to the page.
     let body = format!("token={token}&item={}&back=%2Ftables%2Ffilms", encoded(&other.to_string()));
-    let response = console.request("POST", "/tables/films/item/create", &body);
+    let response = console.request("POST", "/tables/films/item/create", &[], &body);
     assert_eq!(response.status, 303, "{}", response.body);
     assert!(response.head.contains("location: /tables/films"), "{}", response.head);
 }
@@ -377,7 +301,7 @@ fn partitions_and_ring(up: &Up, console: &Console) {
         let item = film(3000, &format!("hot {number}"), "g", "1");
         up.store.ok("PutItem", &json!({"TableName": "films", "Item": item}));
     }
-    let before = console.twin("/partitions/films.json");
+    let before = console.twin("/partitions/films");
     let count = before["partitions"].as_array().unwrap().len();
     assert_eq!(before["samples"].as_array().unwrap().len(), 1);
     let page = console.page("/partitions/films");
@@ -387,11 +311,11 @@ fn partitions_and_ring(up: &Up, console: &Console) {
     );
     let token = console.token("/partitions/films");
     let wrong = [("token", token.as_str()), ("partition", "x")];
-    assert_eq!(console.act("/partitions/films/split.json", &wrong).0, 400);
+    assert_eq!(act(console, "/partitions/films/split", &wrong).0, 400);
     let largest = [("token", token.as_str()), ("partition", "0"), ("at", "1000")];
-    let (status, answer) = console.act("/partitions/films/split.json", &largest);
+    let (status, answer) = act(console, "/partitions/films/split", &largest);
     assert_eq!(status, 200, "{answer}");
-    let after = console.twin("/partitions/films.json");
+    let after = console.twin("/partitions/films");
     assert_eq!(after["partitions"].as_array().unwrap().len(), count + 1);
     assert!(console.page("/partitions").contains("/partitions/films"));
     // The console samples the table by itself, and the map gets a line for the split.
@@ -401,7 +325,7 @@ fn partitions_and_ring(up: &Up, console: &Console) {
     });
     assert!(split.contains("class=\"split\""), "{split}");
 
-    let ring = console.twin("/ring.json");
+    let ring = console.twin("/ring");
     assert_eq!(ring["nodes"].as_array().unwrap().len(), 3);
     let roles: Vec<&str> = ring["replicas"]
         .as_array()
@@ -422,7 +346,7 @@ fn deleted_table(up: &Up, console: &Console) {
     for path in
         ["/tables/films", "/tables/films?pk=2013", "/partitions/films", &item_path("films", &key)]
     {
-        let response = console.request("GET", path, "");
+        let response = console.request("GET", path, &[], "");
         assert_eq!(response.status, 404, "{path}");
         assert!(
             response.body.contains("table `films` does not exist"),
@@ -431,7 +355,7 @@ fn deleted_table(up: &Up, console: &Console) {
         );
     }
     let fields = [("token", token.as_str()), ("key", &key.to_string()), ("read", &read)];
-    let (status, answer) = console.act("/tables/films/item/delete.json", &fields);
+    let (status, answer) = act(console, "/tables/films/item/delete", &fields);
     assert_eq!((status, &answer["error"]), (404, &json!("NotFound")));
     assert!(!console.page("/tables").contains(">films<"));
 }
@@ -451,19 +375,19 @@ fn a_console_of_another_store_only_reads_and_survives_the_store() {
     let address = wait_for("the console to listen", Duration::from_secs(60), || {
         let log = process.log();
         let (_, behind) = log.split_once("http://")?;
-        behind.split_whitespace().next().map(str::to_owned)
+        behind.split_whitespace().next().map(|address| format!("http://{address}"))
     });
-    let console = Console { address };
+    let console = Console::at(&address);
     let key = json!({"year": {"N": "2013"}, "title": {"S": "Rush"}});
     let page = console.page(&item_path("films", &key));
     assert!(page.contains("read-only") && !page.contains("name=\"token\""), "{page}");
-    let (status, answer) = console.act("/tables/films/item/create.json", &[("item", "{}")]);
+    let (status, answer) = act(&console, "/tables/films/item/create", &[("item", "{}")]);
     assert_eq!((status, &answer["error"]), (403, &json!("Refused")));
 
     let port = store.endpoint.address().rsplit(':').next().unwrap().to_owned();
     store.process.kill();
     for path in ["/tables", "/tables/films?pk=2013", "/tables/films/items.csv"] {
-        let response = console.request("GET", path, "");
+        let response = console.request("GET", path, &[], "");
         assert_eq!(response.status, 502, "{path}");
         assert!(response.body.contains("does not answer"), "{path}: {}", response.body);
     }
@@ -472,7 +396,7 @@ fn a_console_of_another_store_only_reads_and_survives_the_store() {
     command.args(["--port", &port, "--data"]).arg(folder.path().join("data"));
     let _again = Process::start(command, folder.path().join("again.log"));
     let page = wait_for("the store to be back", Duration::from_secs(120), || {
-        let response = console.request("GET", "/tables/films?pk=2013", "");
+        let response = console.request("GET", "/tables/films?pk=2013", &[], "");
         (response.status == 200).then_some(response.body)
     });
     assert!(page.contains("Rush"), "{page}");

@@ -12,6 +12,8 @@
 
 mod archive;
 mod bad_input;
+mod console;
+mod console_streams;
 mod console_tables;
 mod crash;
 mod documented_commands;

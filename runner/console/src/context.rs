@@ -3,12 +3,16 @@
 //! Pages and actions get nothing else: no flag, no environment, no file outside of the data folder.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use client::endpoint;
 use client::running::{Look, Running};
+use local::poller::Chaos;
 
 use crate::error::PageError;
 use crate::load_history::LoadHistory;
+use crate::notices::Notices;
+use crate::rates::Rates;
 use crate::token::Token;
 
 /// The store of a console, and what belongs to it.
@@ -20,6 +24,8 @@ pub struct Place {
     pub s3: Option<String>,
     /// The `weir up` that serves this console; `None` for `weir console`.
     pub own: Option<Running>,
+    /// The faults of this `weir up`; `None` if it injects none.
+    pub chaos: Option<Arc<Chaos>>,
     /// Whether actions may write.
     pub allow_writes: bool,
 }
@@ -29,9 +35,10 @@ pub struct Context {
     place: Place,
     dynamodb: aws_sdk_dynamodb::Client,
     streams: aws_sdk_dynamodbstreams::Client,
-    s3: Option<aws_sdk_s3::Client>,
     token: Token,
     loads: LoadHistory,
+    rates: Rates,
+    notices: Notices,
 }
 
 /// Why the system has no random numbers for the token.
@@ -48,9 +55,10 @@ impl Context {
         Ok(Self {
             dynamodb: endpoint::client(&place.endpoint),
             streams: endpoint::streams_client(&place.endpoint),
-            s3: place.s3.as_deref().map(endpoint::s3_client),
             token: Token::random().map_err(NoToken)?,
             loads: LoadHistory::default(),
+            rates: Rates::default(),
+            notices: Notices::default(),
             place,
         })
     }
@@ -75,11 +83,6 @@ impl Context {
         &self.streams
     }
 
-    /// Returns the client of S3, if its endpoint is known.
-    pub(crate) fn s3(&self) -> Option<&aws_sdk_s3::Client> {
-        self.s3.as_ref()
-    }
-
     /// Returns the `weir up` that reads the streams of this store on this machine: the one that serves the
     /// console, or the one of the folder in which `weir console` runs.
     pub(crate) fn running(&self) -> Option<Running> {
@@ -97,6 +100,26 @@ impl Context {
     /// Returns the traffic of partitions over the last minutes.
     pub(crate) fn loads(&self) -> &LoadHistory {
         &self.loads
+    }
+
+    /// Returns whether this console is served by the `weir up` that reads the streams.
+    pub(crate) fn is_of_weir_up(&self) -> bool {
+        self.place.own.is_some()
+    }
+
+    /// Returns the faults of the `weir up` that serves the console; `None` if it injects none.
+    pub(crate) fn chaos(&self) -> Option<&Chaos> {
+        self.place.chaos.as_deref()
+    }
+
+    /// Returns the samples from which rates are computed.
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
+    }
+
+    /// Returns the results of actions, for the pages that are shown after them.
+    pub(crate) fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     /// Returns whether and how the forms of a page can change something.

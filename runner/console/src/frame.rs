@@ -2,12 +2,13 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::clock;
 use crate::context::{Context, Writes};
-use crate::parts::time;
 
 /// The pages in the navigation: path and name.
 const PAGES: &[(&str, &str)] = &[
     ("/pipelines", "Pipelines"),
+    ("/stream", "Stream"),
     ("/tables", "Tables"),
     ("/partitions", "Partitions"),
     ("/ring", "Ring"),
@@ -23,6 +24,8 @@ pub(crate) struct Framed<'a> {
     pub(crate) main: Markup,
     /// How the script keeps the page up to date, if it does.
     pub(crate) live: Option<Live>,
+    /// The result of the action before this page, if there was one.
+    pub(crate) notice: Option<&'a str>,
 }
 
 /// How the script keeps a page up to date.
@@ -30,6 +33,8 @@ pub(crate) struct Framed<'a> {
 pub(crate) enum Live {
     /// It replaces the texts of figures, and loads the page again when more than figures changed.
     Figures,
+    /// It loads the page again when new records come one by one, and shows their number when they come fast.
+    Records,
     /// It loads the page again every two seconds.
     Reload,
 }
@@ -38,6 +43,7 @@ impl Live {
     fn address(self) -> &'static str {
         match self {
             Self::Figures => "/events?kind=figures",
+            Self::Records => "/events?kind=records",
             Self::Reload => "/events?kind=reload",
         }
     }
@@ -45,8 +51,8 @@ impl Live {
 
 /// Returns the whole page.
 pub(crate) async fn frame(context: &Context, page: Framed<'_>) -> Markup {
-    let Framed { address, title, main, live } = page;
-    let clock = clock(context).await;
+    let Framed { address, title, main, live, notice } = page;
+    let clock = clock::head(context, address).await;
     let path = address.split('?').next().unwrap_or_default();
     let is_current = |page: &str| path == page || path.starts_with(&format!("{page}/"));
     html! {
@@ -73,7 +79,10 @@ pub(crate) async fn frame(context: &Context, page: Framed<'_>) -> Markup {
                     }
                     (clock)
                 }
-                main id="main" tabindex="-1" data-events=[live.map(Live::address)] { (main) }
+                main id="main" tabindex="-1" data-events=[live.map(Live::address)] {
+                    @if let Some(notice) = notice { p.notice role="status" { (notice) } }
+                    (main)
+                }
                 footer {
                     p {
                         "Store " code { (context.endpoint()) }
@@ -81,25 +90,6 @@ pub(crate) async fn frame(context: &Context, page: Framed<'_>) -> Markup {
                         " · " span id="connection" role="status" {}
                     }
                 }
-            }
-        }
-    }
-}
-
-/// Returns the time of the store.
-async fn clock(context: &Context) -> Markup {
-    let reading = match context.is_on_aws() {
-        true => None,
-        false => client::endpoint::read_clock(context.endpoint()).await,
-    };
-    html! {
-        section.clock aria-label="Clock" {
-            @match reading {
-                Some(clock) => {
-                    span { "Store's clock " (time::millis(clock.now_ms)) " UTC" }
-                    @if clock.is_frozen { " (frozen)" }
-                },
-                None => span { "The store has no clock to advance" },
             }
         }
     }

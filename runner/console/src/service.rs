@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::frame::{self, Framed, Live};
 use crate::pages::table::Export;
-use crate::pages::{item, partitions, pipelines, ring, table, tables};
+use crate::pages::{filter, item, partitions, pipelines, record, ring, stream, table, tables};
 use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, events};
@@ -83,6 +83,8 @@ impl Form {
 struct Page {
     title: String,
     live: Option<Live>,
+    /// The result of the action before.
+    notice: Option<String>,
     content: PageContent,
 }
 
@@ -106,7 +108,7 @@ impl Form {
                 PageContent::Json(json.map_err(|error| PageError::Store(error.to_string()))?)
             }
         };
-        Ok(Page { title: title.into(), live: None, content })
+        Ok(Page { title: title.into(), live: None, notice: None, content })
     }
 }
 
@@ -127,7 +129,20 @@ async fn page(
     Ok(match path {
         [] | ["pipelines"] => form
             .page("Pipelines", &pipelines::view(context, query).await?, pipelines::html)?
-            .live(Live::Reload),
+            .live(Live::Figures),
+        ["stream"] => {
+            let view = stream::view(context, query).await?;
+            form.page("Stream", &view, |view| stream::html(view, context.writes()))?
+                .live(Live::Records)
+        }
+        ["stream", "filter"] => {
+            form.page("Filter", &filter::view(context, query).await?, filter::html)?
+        }
+        ["stream", name] => {
+            let view = record::view(context, name, query).await?;
+            let page = form.page("Record", &view, |view| record::html(view, context.writes()))?;
+            if view.is_open() { page.live(Live::Reload) } else { page }
+        }
         ["tables"] => form.page("Tables", &tables::view(context, query).await?, tables::html)?,
         ["tables", name] => form.page(
             format!("Table {name}"),
@@ -157,6 +172,10 @@ async fn page(
 /// Carries out the action of a path.
 async fn act(context: &Context, path: &[&str], fields: &Query) -> Result<Done, PageError> {
     match path {
+        ["clock", "advance"] => actions::clock::advance(context, fields).await,
+        ["clock", "sweep"] => actions::clock::sweep(context).await,
+        ["chaos"] => actions::chaos::switch(context, fields),
+        ["stream", "redrive"] => actions::redrive::redrive(context, fields).await,
         ["tables", name, "item", "save"] => actions::item::save(context, name, fields).await,
         ["tables", name, "item", "create"] => actions::item::create(context, name, fields).await,
         ["tables", name, "item", "delete"] => actions::item::delete(context, name, fields).await,
@@ -182,7 +201,9 @@ impl Pages {
                     .ok_or_else(|| PageError::NotFound { what: format!("the asset `{name}`") })?;
                 Ok(response::whole(StatusCode::OK, content, text))
             }
-            (&Method::GET, ["events"]) => self.events(),
+            (&Method::GET, ["events"]) => {
+                self.events(&Query::parse(request.uri().query().unwrap_or_default())?)
+            }
             (&Method::GET, ["tables", name, "items.jsonl"]) => {
                 self.download(name, request.uri().query(), Export::JsonLines).await
             }
@@ -194,6 +215,8 @@ impl Pages {
                     request.uri().path_and_query().map_or("/", |address| address.as_str());
                 let query = Query::parse(request.uri().query().unwrap_or_default())?;
                 let page = page(&self.context, path, &query, form).await?;
+                let notice = query.get("notice").and_then(|it| self.context.notices().find(it));
+                let page = Page { notice, ..page };
                 Ok(self.show(page, address, StatusCode::OK).await)
             }
             (&Method::POST, path) => self.act(path, request, form).await,
@@ -204,14 +227,17 @@ impl Pages {
         }
     }
 
-    fn events(&self) -> Result<Response<Body>, PageError> {
+    fn events(&self, query: &Query) -> Result<Response<Body>, PageError> {
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
-            PageError::Refused(format!(
-                "{} pages are open: close some of them",
-                events::STREAMS_MAX
-            ))
+            let most = events::STREAMS_MAX;
+            PageError::Refused(format!("{most} pages are open: close some of them"))
         })?;
-        let body = events::reload(permit, self.stopped.clone());
+        let stopped = self.stopped.clone();
+        let body = match query.get("kind") {
+            Some("records") => events::records(Arc::clone(&self.context), permit, stopped),
+            Some("figures") => events::figures(Arc::clone(&self.context), permit, stopped),
+            _ => events::reload(permit, stopped),
+        };
         Ok(response::response(StatusCode::OK, Content::Events, body))
     }
 
@@ -253,7 +279,10 @@ impl Pages {
         let done = act(&self.context, path, &fields).await?;
         Ok(match form {
             Form::Json => response::whole(StatusCode::OK, Content::Json, done.json().to_string()),
-            Form::Html => response::see_other(&done.address(fields.get("back"))),
+            Form::Html => {
+                let notice = self.context.notices().keep(done.said);
+                response::see_other(&Done::address(fields.get("back"), notice))
+            }
         })
     }
 
@@ -261,7 +290,13 @@ impl Pages {
         match page.content {
             PageContent::Json(json) => response::whole(status, Content::Json, json),
             PageContent::Html(main) => {
-                let framed = Framed { address, title: &page.title, main, live: page.live };
+                let framed = Framed {
+                    address,
+                    title: &page.title,
+                    main,
+                    live: page.live,
+                    notice: page.notice.as_deref(),
+                };
                 let html = frame::frame(&self.context, framed).await;
                 response::whole(status, Content::Html, html.into_string())
             }
@@ -273,7 +308,7 @@ impl Pages {
             Form::Html => PageContent::Html(error.html()),
             Form::Json => PageContent::Json(error.json().to_string().into_bytes()),
         };
-        let page = Page { title: error.title().to_owned(), live: None, content };
+        let page = Page { title: error.title().to_owned(), live: None, notice: None, content };
         self.show(page, address, error.status()).await
     }
 }

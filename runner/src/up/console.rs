@@ -6,6 +6,7 @@ use server::gate::BoundListener;
 
 use super::{StoreChoice, UpArguments};
 use client::running::Running;
+use local::system::System;
 
 /// Binds the port before the build, so that a port in use is reported at once.
 ///
@@ -23,6 +24,7 @@ pub(super) async fn take_port(chosen: Option<u16>) -> Result<BoundListener, Stri
 pub(super) fn start(
     bound: BoundListener,
     arguments: &UpArguments,
+    system: &System,
     running: &mut Running,
 ) -> Result<Console, String> {
     running.console = format!("http://{}", bound.address());
@@ -30,6 +32,7 @@ pub(super) fn start(
         endpoint: running.store().unwrap_or_default().to_owned(),
         s3: Some(running.s3.clone()),
         own: Some(running.clone()),
+        chaos: system.chaos(),
         allow_writes: arguments.store == StoreChoice::Local || arguments.allow_writes,
     };
     let context = Context::new(place).map_err(|error| error.to_string())?;

@@ -21,8 +21,6 @@ async function reload() {
     main.replaceChildren(...fresh.childNodes);
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
-    const clock = page.getElementById("clock");
-    if (clock) document.getElementById("clock")?.replaceWith(clock);
   } catch {
     say("the console does not answer; the page shows an earlier state");
   } finally {

@@ -3,12 +3,16 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+/// Returns a time in UTC as text, to the second.
+pub(crate) fn text(seconds: i64) -> String {
+    let time = Timestamp::from_second(seconds);
+    time.map_or("–".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
 /// Returns a time in UTC, to the second. Times of records are by the store's clock.
 pub(crate) fn seconds(seconds: i64) -> Markup {
     match Timestamp::from_second(seconds) {
-        Ok(time) => {
-            html! { time datetime=(time.to_string()) { (time.strftime("%Y-%m-%d %H:%M:%S")) } }
-        }
+        Ok(time) => html! { time datetime=(time.to_string()) { (text(seconds)) } },
         Err(_) => html! { "–" },
     }
 }

@@ -5,6 +5,7 @@
 //! be written is only missing. `docs/formats/journal.md` has the format.
 
 mod entry;
+mod failing;
 mod history;
 mod reader;
 mod watcher;
@@ -14,8 +15,10 @@ mod writer;
 mod tests;
 
 pub use self::entry::{Entry, FORMAT, Line, Messages, RecordName};
+pub use self::failing::{Failing, failing};
 pub use self::history::{
-    Attempt, End, History, MappingFacts, MappingHistory, PassedOver, history_of, is_between,
+    Attempt, End, History, MappingFacts, MappingHistory, PassedOver, histories_of, history_of,
+    is_between,
 };
 pub use self::reader::{JournalError, Reader, newest_record, records_between};
 pub use self::watcher::MappingJournal;

@@ -255,6 +255,12 @@ impl System {
         self.mappings.iter().map(of).collect()
     }
 
+    /// Returns the faults around the mappings; `None` if there are none.
+    #[must_use]
+    pub fn chaos(&self) -> Option<Arc<Chaos>> {
+        self.chaos.clone()
+    }
+
     /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use local::journal::{Entry, Reader, is_between};
+use crate::journal::{Entry, Reader, is_between};
 
 /// The size in bytes at which the next redrive rotates the file. One predecessor is kept. A redrive of the
 /// largest batch, 10,000 records, needs 240 KB.
@@ -18,26 +18,27 @@ const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// One redrive: a function was invoked again with discarded records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Redrive {
+pub struct Redrive {
     /// Time in milliseconds since 1970, by the store's clock.
-    pub(super) at_ms: i64,
+    pub at_ms: i64,
     /// The function's name.
-    pub(super) function: String,
+    pub function: String,
     /// The stream's ARN, if the failure object has it.
     #[serde(default)]
-    pub(super) stream: Option<String>,
+    pub stream: Option<String>,
     /// The shard, if the failure object has it. Lines of older versions lack it.
     #[serde(default)]
-    pub(super) shard: Option<String>,
+    pub shard: Option<String>,
     /// The sequence numbers of the records, in order.
-    pub(super) sequences: Vec<String>,
+    pub sequences: Vec<String>,
     /// The number of records at the beginning that the function processed.
-    pub(super) done: usize,
+    pub done: usize,
 }
 
 impl Redrive {
     /// Returns whether a record was processed; `None` if it was not redriven.
-    pub(super) fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
+    #[must_use]
+    pub fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
         let is_own =
             self.function == function && self.stream.as_deref().is_none_or(|own| own == stream);
         let place = self.sequences.iter().position(|own| own == sequence)?;
@@ -47,18 +48,24 @@ impl Redrive {
 
 /// A batch that a mapping discarded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Batch<'b> {
-    pub(super) function: &'b str,
-    pub(super) stream: &'b str,
-    pub(super) shard: &'b str,
+pub struct Batch<'b> {
+    /// The function's name.
+    pub function: &'b str,
+    /// The stream's ARN.
+    pub stream: &'b str,
+    /// The shard.
+    pub shard: &'b str,
     /// The time when it was discarded, in milliseconds since 1970.
-    pub(super) at_ms: i64,
-    pub(super) first: &'b str,
-    pub(super) last: &'b str,
+    pub at_ms: i64,
+    /// The first record.
+    pub first: &'b str,
+    /// The last record.
+    pub last: &'b str,
 }
 
 /// Returns the number of records of a batch that were redriven and processed after it was discarded.
-pub(super) fn done_of(redrives: &[Redrive], batch: Batch<'_>) -> usize {
+#[must_use]
+pub fn done_of(redrives: &[Redrive], batch: Batch<'_>) -> usize {
     let Batch { function, stream, shard, at_ms, first, last } = batch;
     // The sequence numbers of several shards interleave, so the shard must match.
     let of_it = redrives
@@ -83,7 +90,7 @@ fn paths(directory: &Path) -> [PathBuf; 2] {
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
+pub fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
     let [old, current] = paths(directory);
     if fs::metadata(&current).is_ok_and(|file| file.len() >= FILE_BYTES_MAX) {
         fs::rename(&current, old)?;
@@ -94,7 +101,8 @@ pub(super) fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
 }
 
 /// Returns all redrives, oldest first. Skips unreadable lines.
-pub(super) fn read(directory: &Path) -> Vec<Redrive> {
+#[must_use]
+pub fn read(directory: &Path) -> Vec<Redrive> {
     let files = paths(directory).into_iter().filter_map(|path| File::open(path).ok());
     let lines = files.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
     lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
@@ -102,16 +110,17 @@ pub(super) fn read(directory: &Path) -> Vec<Redrive> {
 
 /// The discarded records of a mapping, and those that were redriven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Redriven {
+pub struct Redriven {
     /// The number of records that were discarded in the last run, as far as the journal goes back.
-    pub(crate) given_up: u64,
+    pub given_up: u64,
     /// The number of these records that were redriven and processed.
-    pub(crate) done: u64,
+    pub done: u64,
 }
 
 /// Returns, by mapping, the records that were discarded in the last run of `weir up`, and those redriven
 /// since.
-pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
+#[must_use]
+pub fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);
     let lines = Reader::open(&directory.join("journal"));
     let (false, Ok(lines)) = (redrives.is_empty(), lines) else { return BTreeMap::new() };
@@ -143,7 +152,7 @@ pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use local::journal::Journal;
+    use crate::journal::Journal;
 
     #[test]
     fn redrives_are_read_back_and_the_file_stays_small() {

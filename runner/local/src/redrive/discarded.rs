@@ -4,27 +4,27 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use local::journal::{Entry, JournalError, Reader};
+use crate::journal::{Entry, JournalError, Reader};
 
-use super::redrives::{self, Batch};
+use super::log::{self, Batch};
 
 /// Batches that were discarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Discarded {
+pub struct Discarded {
     /// Their failure objects, oldest first, each once: keys in a bucket, or files of queues and topics.
-    pub(super) objects: Vec<String>,
+    pub objects: Vec<String>,
     /// The number of failure objects whose records were all redriven and processed.
-    pub(super) done: usize,
+    pub done: usize,
     /// The number of batches without a failure object.
-    pub(super) without_object: usize,
+    pub without_object: usize,
 }
 
 /// Finds the batches that were discarded at or after a time in milliseconds since 1970.
 ///
 /// # Errors
 /// There is no journal, or it cannot be read.
-pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, JournalError> {
-    let redrives = redrives::read(directory);
+pub fn since(directory: &Path, since_ms: i64) -> Result<Discarded, JournalError> {
+    let redrives = log::read(directory);
     let (mut facts, mut found) = (BTreeMap::new(), Discarded::default());
     for line in Reader::open(&directory.join("journal"))? {
         match line.entry {
@@ -42,7 +42,7 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
                 let facts = facts.get(&mapping);
                 let done = facts.map_or(0, |(function, stream, _)| {
                     let batch = Batch { function, stream, shard, at_ms, first, last };
-                    redrives::done_of(&redrives, batch)
+                    log::done_of(&redrives, batch)
                 });
                 // A queue or topic has a file, and a bucket has an object.
                 let messages = facts.and_then(|(_, _, messages)| messages.as_ref());
@@ -64,9 +64,9 @@ pub(super) fn since(directory: &Path, since_ms: i64) -> Result<Discarded, Journa
 
 #[cfg(test)]
 mod tests {
-    use local::journal::{Journal, Messages};
+    use crate::journal::{Journal, Messages};
 
-    use super::super::redrives::Redrive;
+    use super::super::log::Redrive;
     use super::*;
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
                 sequences: vec![sequence.to_owned()],
                 done,
             };
-            redrives::note(folder.path(), &redrive).unwrap();
+            log::note(folder.path(), &redrive).unwrap();
         }
         let message = folder.path().join("destinations/Failed/message.json").display().to_string();
         let objects = vec!["left".to_owned(), "failed again".to_owned(), message.clone()];

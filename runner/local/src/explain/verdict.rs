@@ -6,23 +6,31 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::redrives::Redrive;
 use super::{Found, time};
+use crate::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
+use crate::redrive::log::Redrive;
 use crate::status;
 use client::output::counted;
-use local::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
 use mapping::{FilterCriteria, SequenceNumber};
 
 /// The verdict of one mapping about the record.
-pub(super) struct Verdict {
-    pub(super) mapping: String,
-    pub(super) function: String,
-    pub(super) outcome: &'static str,
-    pub(super) detail: String,
-    pub(super) attempts: Vec<Attempt>,
-    pub(super) failure_object: Option<String>,
-    pub(super) filter: Vec<String>,
-    pub(super) missed: u64,
+pub struct Verdict {
+    /// The mapping.
+    pub mapping: String,
+    /// The function's name.
+    pub function: String,
+    /// The outcome in a word or two, such as `delivered` or `filtered out`.
+    pub outcome: &'static str,
+    /// The reason, or where the record is kept; may be empty.
+    pub detail: String,
+    /// The attempts with the record or with a part of its batch.
+    pub attempts: Vec<Attempt>,
+    /// The argument of a redrive, if the record was discarded into a failure object.
+    pub failure_object: Option<String>,
+    /// For each pattern, why the filter rejects the record.
+    pub filter: Vec<String>,
+    /// The number of the mapping's reports that the journal lacks.
+    pub missed: u64,
     /// Whether the mapping has passed the record, so that no attempt with it is still running.
     is_over: bool,
     /// Whether the mapping's `weir up` cannot write the journal.
@@ -31,7 +39,8 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// Returns the result of an attempt as text.
-    pub(super) fn end(&self, attempt: &Attempt) -> String {
+    #[must_use]
+    pub fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
             // The mapping has passed the record, so a missing report will not arrive any more.
             None if self.is_over
@@ -47,7 +56,9 @@ impl Verdict {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    /// Returns the verdict as JSON, as in the schema `weir.explain/v1`.
+    #[must_use]
+    pub fn json(&self) -> Value {
         let attempts = self.attempts.iter().map(|attempt| {
             json!({
                 "batch": attempt.batch, "run": attempt.run, "attempt": attempt.attempt,
@@ -240,7 +251,7 @@ fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
 }
 
 /// The state of a record that was discarded, then processed by `weir streams redrive`.
-pub(super) const REDRIVEN: &str = "redriven";
+pub const REDRIVEN: &str = "redriven";
 /// The state of a record that was tried and passed, but whose outcome is not in the journal.
 const END_UNKNOWN: &str = "end unknown";
 const TRIED: &str = "no attempt has succeeded yet";

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::redrives::Redrive;
 use super::verdict::Waiting;
 use super::*;
-use local::journal::{Entry, Journal, Messages, RecordName};
+use crate::journal::{Entry, Journal, Messages, RecordName};
+use crate::redrive::log::Redrive;
 
 fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())
@@ -26,6 +26,7 @@ fn entry(line: &str) -> Entry {
             batch: batch(),
             attempt: words[2].parse().unwrap(),
             records: words[3..].iter().map(|sequence| record(sequence)).collect(),
+            request: None,
         },
         "ok" => Entry::Succeeded { mapping, tick_ms: 100 * batch() + 7, batch: batch() },
         "failed" => Entry::Failed {

@@ -105,7 +105,6 @@ mod tests {
     use aws_sdk_dynamodb::types::AttributeValue;
 
     use super::*;
-    use operations::item_key;
     use testing::store::TestStore;
 
     #[tokio::test]
@@ -121,10 +120,11 @@ mod tests {
                 newest = of_streams(Some(&store.url), Some("orders")).await.unwrap();
             }
         }
-        let find =
-            async |key: &str| of_item(&store.url, "orders", &item_key::parse(key).unwrap()).await;
-        assert_eq!(find(r#"{"p":"a"}"#).await, Ok(newest));
-        assert!(find(r#"{"p":"d"}"#).await.unwrap_err().starts_with("none of the 4 records"));
-        assert!(find(r#"{"p":7}"#).await.is_err(), "of another type");
+        let find = async |key: &str| {
+            of_item(&store.url, "orders", &json::item_from_str(key).unwrap()).await
+        };
+        assert_eq!(find(r#"{"p":{"S":"a"}}"#).await, Ok(newest));
+        assert!(find(r#"{"p":{"S":"d"}}"#).await.unwrap_err().starts_with("none of the 4 records"));
+        assert!(find(r#"{"p":{"N":"7"}}"#).await.is_err(), "of another type");
     }
 }

@@ -14,7 +14,8 @@ use super::{FILE, machine_ms, read};
 const AGE_MS_MAX: i64 = 10_000;
 
 /// Returns what prevents the `weir up` of a data folder from writing, and how to fix it.
-pub(crate) fn now(directory: &Path) -> Option<String> {
+#[must_use]
+pub fn now(directory: &Path) -> Option<String> {
     of(read(directory).as_ref(), directory, machine_ms())
 }
 
