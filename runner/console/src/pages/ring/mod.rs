@@ -6,6 +6,7 @@ mod html;
 mod picture;
 mod view;
 
+use client::sdk_error::error_text;
 use http::Method;
 use serde_json::Value;
 use server::command_line::status::{notes, verified};
@@ -23,7 +24,7 @@ const NOT_ON_AWS: &str = "DynamoDB on AWS does not show how it replicates.";
 /// Returns the page of the ring.
 ///
 /// # Errors
-/// The store describes itself in an unknown form.
+/// The store does not answer, or describes itself in an unknown form.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let first = query.get("first").and_then(|first| first.parse().ok()).unwrap_or_default();
     let empty = View { schema: "weir.console.ring/v1", first, ..View::default() };
@@ -35,7 +36,11 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         Ok(status) => read(&status, empty).map_err(|error| {
             PageError::Store(format!("the store describes its nodes in an unknown form: {error}"))
         }),
-        Err(reason) => Ok(View { unavailable: Some(reason), ..empty }),
+        // A store that answers to DynamoDB's own protocol is one of another kind.
+        Err(reason) => match context.dynamodb().list_tables().limit(1).send().await {
+            Ok(_) => Ok(View { unavailable: Some(reason), ..empty }),
+            Err(error) => Err(PageError::Store(error_text(&error))),
+        },
     }
 }
 

@@ -82,12 +82,22 @@ impl Failure {
         if code != Some("ValidationException") {
             return Self::Page(PageError::Store(error_text(error)));
         }
-        Self::Refused(Problem {
-            what: error_text(error),
-            place: "the request".to_owned(),
-            instead: "a form that DynamoDB accepts".to_owned(),
-        })
+        let what = error_text(error);
+        let instead = remedy(&what).to_owned();
+        Self::Refused(Problem { what, place: "the request".to_owned(), instead })
     }
+}
+
+/// Returns what to write instead of a form that DynamoDB refuses with a message.
+fn remedy(message: &str) -> &'static str {
+    let remedies = [
+        ("non-primary key attributes", "a condition on the key instead of the filter, or a Scan"),
+        ("Consistent reads are not supported", "the consistency `eventual`"),
+        ("Incorrect operand type", "an operator that the type of the filter has"),
+        ("starting key", "nothing in `after`, to begin with the first page"),
+    ];
+    let found = remedies.iter().find(|(part, _)| message.contains(part));
+    found.map_or("another condition; the message says which part is wrong", |(_, remedy)| remedy)
 }
 
 /// Sends a request and returns its page.
