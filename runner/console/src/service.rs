@@ -23,8 +23,9 @@ use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, events};
 
-/// The maximum size in bytes of a form. An edited item has at most 400 KB, and encoding can triple it.
-const FORM_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The maximum size in bytes of a form. An edited item has at most 400 KB, and JSON and the encoding of forms
+/// can make eight bytes of one.
+const FORM_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The service of a console.
 pub(crate) struct Pages {
