@@ -215,7 +215,7 @@ fn odd_items(up: &Up, console: &Console) {
         (&json!(odd), 3)
     );
     let filter = format!("{path}?filter={}&filter_value={}", encoded(name), encoded(text));
-    assert!(console.page(&filter).contains("1 items returned, 3 read"));
+    assert!(console.page(&filter).contains("1 item returned, 3 read"));
 
     for (key, parts) in [
         (json!({"p": {"S": text}}), ["&lt;img src=x", "AAH/"]),
@@ -238,7 +238,7 @@ fn odd_items(up: &Up, console: &Console) {
     let read = found["read"].as_str().unwrap();
     let fields = [("token", token.as_str()), ("key", &key), ("read", read), ("item", &item)];
     let (status, answer) = act(console, &format!("{path}/item/save"), &fields);
-    assert_eq!((status, &answer["done"]), (200, &json!("saved 1 changed attributes")), "{answer}");
+    assert_eq!((status, &answer["done"]), (200, &json!("saved 1 attribute")), "{answer}");
 }
 
 fn changes(up: &Up, console: &Console) {

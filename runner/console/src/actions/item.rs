@@ -8,6 +8,7 @@
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::ReturnValue;
 use client::attribute::{from_sdk_item, to_sdk_item};
+use client::output::counted;
 use client::sdk_error::{error_text, is_not_found};
 use model::{Item, json};
 
@@ -59,7 +60,7 @@ pub(crate) async fn save(
         .set_expression_attribute_names(placeholders.sdk_names())
         .set_expression_attribute_values(placeholders.sdk_values());
     request.send().await.map_err(|error| failed(&error, &table.name))?;
-    Ok(Done { said: format!("saved {} changed attributes", update.changes) })
+    Ok(Done { said: format!("saved {}", counted(update.changes, "attribute", "attributes")) })
 }
 
 /// Writes a new item.

@@ -1,5 +1,6 @@
 //! The HTML of the page of a table: facts, form, result and code. `rows` has the items.
 
+use client::output::counted;
 use maud::{Markup, html};
 use model::AttributeType;
 
@@ -164,10 +165,10 @@ fn result(view: &View, items: &Items, bytes_max: usize) -> Markup {
 fn summary(items: &Items) -> String {
     let capacity = &items.capacity;
     let mut text = format!(
-        "{} items returned, {} read, {} read capacity units",
-        items.items.len(),
+        "{} returned, {} read, {}",
+        counted(items.items.len(), "item", "items"),
         items.read,
-        capacity.total
+        counted(capacity.total, "read capacity unit", "read capacity units")
     );
     if !capacity.indexes.is_empty() {
         let parts = std::iter::once(format!("table {}", capacity.table));

@@ -50,7 +50,7 @@ fn every_type_is_named_and_every_text_escaped() {
         "<i>NS</i> {1}",
         "<i>BS</i> {AQ==}",
         "<i>NULL</i> null",
-        "1 items returned, 7 read, 3.5 read capacity units",
+        "1 item returned, 7 read, 3.5 read capacity units",
         "<summary>JavaScript (SDK v3)</summary>",
         "href=\"/tables/films/items%2Ecsv\"",
     ] {
