@@ -57,7 +57,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
 
 /// Polls the status until it is certain that all earlier writes are processed, and everything that functions
 /// wrote because of them. Returns at once if a record waits or something failed.
-fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
+fn settled(directory: &Path, output: Output) -> Result<StatusView, String> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());
     loop {
@@ -101,7 +101,7 @@ const ENDED: &str = "ended";
 const DISABLED: &str = "disabled";
 
 /// The rows and remarks of a status, and whether everything is well: no failure and no waiting record.
-struct Shown {
+struct StatusView {
     /// One row for each shard. It ends with the counts of the shard's mapping.
     rows: Vec<Vec<Value>>,
     /// The name and the counts of each mapping that has read records.

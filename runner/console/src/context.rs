@@ -15,6 +15,7 @@ use operations::migrate::Context as Migrate;
 use template::Stack;
 
 use crate::error::PageError;
+use crate::load_history::LoadHistory;
 use crate::notices::Notices;
 use crate::pages::migration::watch::Watches;
 use crate::rates::Rates;
@@ -49,6 +50,7 @@ pub struct Context {
     watches: Watches,
     /// What actions have started.
     tasks: Tasks,
+    loads: LoadHistory,
     rates: Rates,
     notices: Notices,
 }
@@ -74,6 +76,7 @@ impl Context {
             migrate: Mutex::new(None),
             watches: Watches::default(),
             tasks: Tasks::default(),
+            loads: LoadHistory::default(),
             rates: Rates::default(),
             notices: Notices::default(),
             place,
@@ -110,7 +113,9 @@ impl Context {
     pub(crate) fn running(&self) -> Option<Running> {
         match &self.place.own {
             Some(own) => Some(own.clone()),
-            None => RunningState::here().running().filter(|running| running.is_at(&self.place.endpoint)),
+            None => {
+                RunningState::here().running().filter(|running| running.is_at(&self.place.endpoint))
+            }
         }
     }
 
@@ -161,6 +166,11 @@ impl Context {
     /// Returns the tasks that actions have started.
     pub(crate) fn tasks(&self) -> &Tasks {
         &self.tasks
+    }
+
+    /// Returns the traffic of partitions over the last minutes.
+    pub(crate) fn loads(&self) -> &LoadHistory {
+        &self.loads
     }
 
     /// Returns whether this console is served by the `weir up` that reads the streams.

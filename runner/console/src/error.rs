@@ -26,6 +26,9 @@ pub(crate) enum PageError {
     /// The store, or the data folder of `weir up`, did not give an answer: try again, or repair it.
     #[error("{0}")]
     Store(String),
+    /// What the action changes is no longer as its page showed it: load the page again.
+    #[error("{0}")]
+    Conflict(String),
     /// The action is not allowed here, and nothing was changed.
     #[error("refused: {0}")]
     Refused(String),
@@ -47,6 +50,7 @@ impl PageError {
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::BadInput { .. } => StatusCode::BAD_REQUEST,
             Self::Store(_) => StatusCode::BAD_GATEWAY,
+            Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Refused(_) => StatusCode::FORBIDDEN,
         }
     }
@@ -57,6 +61,7 @@ impl PageError {
             Self::NotFound { .. } => "Not found",
             Self::BadInput { .. } => "Wrong input",
             Self::Store(_) => "No answer from the store",
+            Self::Conflict(_) => "Changed meanwhile",
             Self::Refused(_) => "Refused",
         }
     }
@@ -67,6 +72,7 @@ impl PageError {
             Self::NotFound { .. } => "NotFound",
             Self::BadInput { .. } => "BadInput",
             Self::Store(_) => "Store",
+            Self::Conflict(_) => "Conflict",
             Self::Refused(_) => "Refused",
         };
         json!({"schema": "weir.console.error/v1", "error": kind, "message": self.to_string()})

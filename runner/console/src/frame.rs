@@ -14,6 +14,9 @@ const PAGES: &[(&str, &str)] = &[
     ("/versions", "Versions"),
     ("/counters", "Counters"),
     ("/copies", "Copies"),
+    ("/tables", "Tables"),
+    ("/partitions", "Partitions"),
+    ("/ring", "Ring"),
 ];
 
 /// A page before its frame.

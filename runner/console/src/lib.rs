@@ -13,14 +13,18 @@ pub mod context;
 mod error;
 mod events;
 mod frame;
+mod item_json;
+mod load_history;
 mod newest;
 mod notices;
 mod pages;
 mod parts;
+mod placeholders;
 mod query;
 mod rates;
 mod response;
 mod service;
+mod table_shape;
 mod tasks;
 mod token;
 
@@ -67,7 +71,9 @@ pub fn serve(settings: Settings) -> Result<Console, AllowListError> {
     let origins = own_origins(bound.address().port(), &hosts);
     let allowed = AllowList::new(&hosts, &origins)?;
     let (stop, stopped) = watch::channel(false);
-    let service = Pages::new(Arc::new(context), stopped);
+    let context = Arc::new(context);
+    tokio::spawn(pages::partitions::sample(Arc::clone(&context), stopped.clone()));
+    let service = Pages::new(context, stopped);
     let gate = GateSettings::new(allowed, Some(HEAD_TIMEOUT));
     Ok(Console { listener: Listener::serve(bound, gate, service), stop })
 }

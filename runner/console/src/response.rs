@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Response, StatusCode};
 
@@ -21,6 +21,10 @@ pub(crate) enum Content {
     Html,
     /// The JSON twin of a page.
     Json,
+    /// Items as DynamoDB JSON lines.
+    JsonLines,
+    /// Items as CSV.
+    Csv,
     /// The style.
     Css,
     /// The script.
@@ -36,6 +40,8 @@ impl Content {
         match self {
             Self::Html => "text/html; charset=utf-8",
             Self::Json => "application/json",
+            Self::JsonLines => "application/x-ndjson",
+            Self::Csv => "text/csv; charset=utf-8",
             Self::Css => "text/css; charset=utf-8",
             Self::Script => "text/javascript; charset=utf-8",
             Self::Svg => "image/svg+xml",
@@ -70,6 +76,15 @@ pub(crate) fn whole(
     bytes: impl Into<Bytes>,
 ) -> Response<Body> {
     response(status, content, Body::from(bytes.into()))
+}
+
+/// Returns a file for the browser to save. `name` has no quote.
+pub(crate) fn file(content: Content, name: &str, text: String) -> Response<Body> {
+    let mut response = whole(StatusCode::OK, content, text);
+    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
+        response.headers_mut().insert(CONTENT_DISPOSITION, value);
+    }
+    response
 }
 
 /// Returns a response that sends the browser to another page after an action.

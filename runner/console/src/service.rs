@@ -17,15 +17,18 @@ use crate::body::Body;
 use crate::context::Context;
 use crate::error::PageError;
 use crate::frame::{self, Framed, Live};
+use crate::pages::table::Export;
 use crate::pages::{
-    archive, copies, counters, filter, migration, migrations, pipelines, record, stream, versions,
+    archive, copies, counters, filter, item, migration, migrations, partitions, pipelines, record,
+    ring, stream, table, tables, versions,
 };
 use crate::query::{self, Query};
 use crate::response::{self, Content};
 use crate::{assets, events};
 
-/// The maximum size in bytes of a form. An edited item has at most 400 KB, and encoding can triple it.
-const FORM_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The maximum size in bytes of a form. An edited item has at most 400 KB, and JSON and the encoding of forms
+/// can make eight bytes of one.
+const FORM_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The service of a console.
 pub(crate) struct Pages {
@@ -166,6 +169,28 @@ async fn page(
         ["copies"] => form
             .page("Copies", &copies::view(context, query).await?, copies::html)?
             .live(Live::Reload),
+        ["tables"] => form.page("Tables", &tables::view(context, query).await?, tables::html)?,
+        ["tables", name] => form.page(
+            format!("Table {name}"),
+            &table::view(context, name, query).await?,
+            table::html,
+        )?,
+        ["tables", name, "item"] => {
+            let view = item::view(context, name, query).await?;
+            form.page(format!("Item of {name}"), &view, |view| item::html(view, context.writes()))?
+        }
+        ["partitions"] => {
+            let view = partitions::choice(context, query).await?;
+            form.page("Partitions", &view, partitions::choice_html)?
+        }
+        ["partitions", name] => {
+            let view = partitions::view(context, name, query).await?;
+            let html = |view: &_| partitions::html(view, context.writes());
+            form.page(format!("Partitions of {name}"), &view, html)?.live(Live::Reload)
+        }
+        ["ring"] => {
+            form.page("Ring", &ring::view(context, query).await?, ring::html)?.live(Live::Reload)
+        }
         _ => return Err(PageError::NotFound { what: format!("the page `/{}`", path.join("/")) }),
     })
 }
@@ -180,6 +205,10 @@ async fn act(context: &Context, path: &[&str], fields: &Query) -> Result<Done, P
         ["migrations", name, verb] => actions::migration::act(context, name, verb, fields).await,
         ["archive", "restore"] => actions::archive::restore(context, fields),
         ["archive", "erase"] => actions::archive::erase(context, fields),
+        ["tables", name, "item", "save"] => actions::item::save(context, name, fields).await,
+        ["tables", name, "item", "create"] => actions::item::create(context, name, fields).await,
+        ["tables", name, "item", "delete"] => actions::item::delete(context, name, fields).await,
+        ["partitions", name, "split"] => actions::partition::split(context, name, fields).await,
         _ => Err(PageError::NotFound { what: format!("the action `/{}`", path.join("/")) }),
     }
 }
@@ -203,6 +232,12 @@ impl Pages {
             }
             (&Method::GET, ["events"]) => {
                 self.events(&Query::parse(request.uri().query().unwrap_or_default())?)
+            }
+            (&Method::GET, ["tables", name, "items.jsonl"]) => {
+                self.download(name, request.uri().query(), Export::JsonLines).await
+            }
+            (&Method::GET, ["tables", name, "items.csv"]) => {
+                self.download(name, request.uri().query(), Export::Csv).await
             }
             (&Method::GET | &Method::HEAD, path) => {
                 let address =
@@ -233,6 +268,22 @@ impl Pages {
             _ => events::reload(permit, stopped),
         };
         Ok(response::response(StatusCode::OK, Content::Events, body))
+    }
+
+    /// Returns the items of a table's page as a file.
+    async fn download(
+        &self,
+        table: &str,
+        query: Option<&str>,
+        format: Export,
+    ) -> Result<Response<Body>, PageError> {
+        let query = Query::parse(query.unwrap_or_default())?;
+        let (content, ending) = match format {
+            Export::JsonLines => (Content::JsonLines, "jsonl"),
+            Export::Csv => (Content::Csv, "csv"),
+        };
+        let text = table::export(&self.context, table, &query, format).await?;
+        Ok(response::file(content, &format!("{table}.{ending}"), text))
     }
 
     /// Carries out an action, after it has passed the check of writes.

@@ -3,7 +3,10 @@
 pub(crate) mod archive;
 pub(crate) mod chaos;
 pub(crate) mod clock;
+pub(crate) mod item;
+mod item_change;
 pub(crate) mod migration;
+pub(crate) mod partition;
 pub(crate) mod redrive;
 
 use serde_json::{Value, json};

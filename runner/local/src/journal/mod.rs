@@ -17,7 +17,7 @@ mod tests;
 pub use self::entry::{Entry, FORMAT, Line, Messages, RecordName};
 pub use self::failing::{Failing, failing};
 pub use self::history::{
-    Attempt, End, History, MappingFacts, MappingHistory, FilterRejection, histories_of, history_of,
+    Attempt, End, FilterRejection, History, MappingFacts, MappingHistory, histories_of, history_of,
     is_between,
 };
 pub use self::reader::{JournalError, Reader, newest_record, records_between};

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::writer::SEGMENTS_MAX;
 use super::{
-    End, Entry, Journal, Messages, FilterRejection, Reader, RecordName, histories_of, history_of,
+    End, Entry, FilterRejection, Journal, Messages, Reader, RecordName, histories_of, history_of,
     newest_record, records_between,
 };
 use mapping::SequenceNumber;

@@ -12,7 +12,7 @@ use super::erasure;
 pub use super::erasure::{ErasePreview, EraseRequest};
 use super::listing::Listing;
 use super::place::{Found, PlaceArguments};
-use super::reading::{Reading, Seen};
+use super::reading::{Reading, ReturnedEvents};
 use super::restore::RestoreArguments;
 pub use super::restore::RestoreRequest;
 use super::source::{Part, Source};
@@ -205,7 +205,7 @@ impl Archive {
     /// When the day is none, or a part cannot be read.
     pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows, String> {
         let parts = self.0.parts(Some(table), Some(day)).await?;
-        let (mut reading, mut seen) = (Reading::of(&self.0, parts), Seen::default());
+        let (mut reading, mut seen) = (Reading::of(&self.0, parts), ReturnedEvents::default());
         let (mut found, mut bytes) = (Rows::default(), 0);
         while let Some((part, batches)) = reading.next(None).await? {
             for batch in batches {

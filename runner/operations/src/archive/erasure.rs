@@ -388,7 +388,9 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     }
     say(&format!("This erases {what}. Type `yes` to continue:"));
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(|error| format!("cannot read stdin: {error}"))?;
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|error| format!("cannot read stdin: {error}"))?;
     if answer.trim() == "yes" {
         return Ok(true);
     }

@@ -156,7 +156,8 @@ pub(super) async fn restore(
     key_check::check(&target, source, &wanted, arguments.whole_key).await?;
     let counts = Counts::default();
     progress.set_length(wanted.iter().map(|part| part.bytes).sum());
-    let (mut reading, mut seen) = (Reading::newest_first(source, wanted), ReturnedEvents::default());
+    let (mut reading, mut seen) =
+        (Reading::newest_first(source, wanted), ReturnedEvents::default());
     let dry_run = arguments.dry_run.then(DryRun::default);
     let (selection, dry_run) = (&selection, dry_run.as_ref());
     let run = Run { target: &target, selection, counts: &counts, dry_run };

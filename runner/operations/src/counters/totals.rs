@@ -12,7 +12,7 @@ use template::Stack;
 
 use super::flags::{SlotFlags, TotalFlags};
 use super::reading::{Reading, read};
-use super::{How, Place, slot_count};
+use super::{ReadMode, Place, slot_count};
 use client::sdk_error::error_text;
 
 /// Number of counters whose slots are read concurrently.
@@ -101,8 +101,8 @@ impl CounterPlace {
     /// # Errors
     /// When a table cannot be read, or an item is not a counter.
     pub async fn counter(&self, name: &str) -> Result<Counter, String> {
-        let total = read(&self.place, &self.totals, name, How::RolledUp).await?;
-        let fresh = read(&self.place, &self.totals, name, How::Fresh).await?;
+        let total = read(&self.place, &self.totals, name, ReadMode::RolledUp).await?;
+        let fresh = read(&self.place, &self.totals, name, ReadMode::Fresh).await?;
         let Reading { as_of, otherwise, .. } = total;
         Ok(Counter {
             name: name.to_owned(),

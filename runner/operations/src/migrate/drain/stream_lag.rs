@@ -189,7 +189,7 @@ impl Watcher {
             Err(problem) => return failed(problem),
         };
         if direction == Direction::Reverse && !context.is_read_only {
-            way_back::note(context, plan, state, &looked, now).await;
+            inverse_check::note(context, plan, state, &looked, now).await;
         }
         let mut is_followed = self.applied.is_followed(Instant::now());
         if let Some(table) = late(&looked, now)

@@ -5,7 +5,7 @@
 //! that would have no effect.
 
 use control::State;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use rules::migration::Phase;
 use rules::migration::plan::{Kind, Plan};
 use serde::Serialize;
@@ -60,8 +60,8 @@ struct Standing<'s> {
 
 impl Standing<'_> {
     fn allows(&self, verb: Verb) -> bool {
-        let answer = answer(self.name, self.kind, verb, self.state.phase);
-        matches!(answer, Answer::Go | Answer::GoOn)
+        let answer = decide_verb(self.name, self.kind, verb, self.state.phase);
+        matches!(answer, VerbDecision::CarryOut | VerbDecision::TakeOver)
     }
 
     fn is(&self, flag: &str) -> bool {

@@ -3,7 +3,7 @@
 //! `control::verbs` decides whether the phase allows a cut-over. Within that phase, the answer is
 //! "yes" only if `status --exit-code` succeeds.
 
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use rules::migration::Phase;
 use rules::migration::plan::Plan;
 use serde::Serialize;
@@ -54,15 +54,15 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     let name = plan.migration.as_str();
     let phase = at(status, "/phase").as_str().and_then(Phase::from_name).unwrap_or_default();
     let only = |answer, sentence| CutoverSafety { answer, sentence, reasons: Vec::new() };
-    match answer(name, plan.kind, Verb::Cutover, phase) {
-        Answer::Already => only(Safety::Done, format!("Done: `{name}` is cut over")),
-        Answer::GoOn => only(
+    match decide_verb(name, plan.kind, Verb::Cutover, phase) {
+        VerbDecision::AlreadyDone => only(Safety::Done, format!("Done: `{name}` is cut over")),
+        VerbDecision::TakeOver => only(
             Safety::Begun,
             format!(
                 "Begun: the cut-over is not finished; if no command runs it, `weir migrate cutover {name}` resumes it"
             ),
         ),
-        Answer::Refused(why) => {
+        VerbDecision::Refused(why) => {
             let mut reasons = vec![why];
             if !phase.has_ended() {
                 reasons.extend(progress(phase, status));
@@ -70,7 +70,7 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
             }
             CutoverSafety::against(Safety::No, reasons)
         }
-        Answer::Go => {
+        VerbDecision::CarryOut => {
             let (obstacles, unread) = (obstacles(status), unread(status));
             match (obstacles.is_empty(), unread.is_empty()) {
                 (false, _) => CutoverSafety::against(Safety::No, obstacles),

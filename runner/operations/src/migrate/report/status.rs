@@ -102,7 +102,7 @@ pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>)
     let Observation { streams, documents, .. } = match (look, &plan) {
         (Look::Now(watcher), Some(plan)) => observe(context, &state, plan, watcher, now).await?,
         (Look::Before(known), Some(_)) if known.phase == phase => known.clone(),
-        _ => Observation { phase, streams: Streams::default(), documents: Documents::NotAsked },
+        _ => Observation { phase, streams: Streams::default(), documents: Documents::NotRead },
     };
     // After a cut-over, the read of the streams may have recorded a new proof, so the state is read
     // again.
