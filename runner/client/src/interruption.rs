@@ -169,6 +169,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("logs", Endless),
     ("status", Short),
     ("console", Endless),
+    ("mcp", Endless),
     ("archive ls", Short),
     ("archive get", Short),
     ("archive ddl", Short),

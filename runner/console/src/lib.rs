@@ -12,6 +12,7 @@ pub mod context;
 mod error;
 mod events;
 mod frame;
+pub mod mcp;
 mod newest;
 mod notices;
 mod pages;
