@@ -49,6 +49,11 @@ pub(crate) struct StoreArguments {
 }
 
 impl StoreArguments {
+    /// Returns true if a flag or the environment names the store.
+    pub(crate) fn is_named(&self) -> bool {
+        self.region.is_some() || endpoint::named(self.endpoint.as_deref()).is_some()
+    }
+
     /// Returns the endpoint of the store.
     ///
     /// # Errors

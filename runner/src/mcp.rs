@@ -48,7 +48,11 @@ fn place(arguments: &McpArguments) -> Result<Place, String> {
             (endpoint, Some(directory), Some(running))
         }
         None => {
-            let endpoint = arguments.store.endpoint().map_err(|error| without_store(&error))?;
+            let found = arguments.store.endpoint();
+            let endpoint = found.map_err(|error| match arguments.store.is_named() {
+                true => error,
+                false => without_store(&error),
+            })?;
             let running = Look::here().running().filter(|running| running.is_at(&endpoint));
             (endpoint, None, running)
         }

@@ -67,8 +67,8 @@ async def pages(session, key):
     while True:
         pipelines = await call(session, "pipelines")
         assert pipelines["schema"] == "weir.console.pipelines/v1", pipelines
-        [mapping] = pipelines["mappings"]
-        if mapping["figures"]["filtered"] == 1:
+        counted = [(mapping["figures"] or {}).get("filtered") for mapping in pipelines["mappings"]]
+        if counted == [1]:
             break
         assert time.monotonic() < deadline, pipelines
         await asyncio.sleep(0.2)
