@@ -23,22 +23,67 @@ pub(crate) const PORT: u16 = 9002;
     after_help = "Examples:\n  weir console\n  weir console --endpoint http://127.0.0.1:8000\n  weir console --region eu-west-1\n  weir console --region eu-west-1 --allow-writes\n\n`weir up` serves the same console; this command is for another store. It ends with Ctrl-C"
 )]
 pub struct ConsoleArguments {
-    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
-    #[arg(long, value_name = "URL", conflicts_with = "region")]
-    pub endpoint: Option<String>,
-    /// Show the tables of this Region on AWS, with the credentials of the environment
-    #[arg(long)]
-    pub region: Option<String>,
-    /// The S3 endpoint of archives [default: AWS_ENDPOINT_URL_S3, that of the running `weir up`, or
-    /// that of the Region]
-    #[arg(long, value_name = "URL")]
-    pub s3_endpoint: Option<String>,
+    #[command(flatten)]
+    store: StoreArguments,
     /// Let pages change tables; without it, the console only reads
     #[arg(long)]
     pub allow_writes: bool,
     /// Port of the console; 0 for a free one [default: 9002, or a free one if 9002 is in use]
     #[arg(long)]
     pub port: Option<u16>,
+}
+
+/// The store that pages show.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StoreArguments {
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, value_name = "URL", conflicts_with = "region")]
+    endpoint: Option<String>,
+    /// Show the tables of this Region on AWS, with the credentials of the environment
+    #[arg(long)]
+    region: Option<String>,
+    /// The S3 endpoint of archives [default: AWS_ENDPOINT_URL_S3, that of the running `weir up`, or
+    /// that of the Region]
+    #[arg(long, value_name = "URL")]
+    s3_endpoint: Option<String>,
+}
+
+impl StoreArguments {
+    /// Returns true if a flag or the environment names the store.
+    pub(crate) fn is_named(&self) -> bool {
+        self.region.is_some() || endpoint::named(self.endpoint.as_deref()).is_some()
+    }
+
+    /// Returns the endpoint of the store.
+    ///
+    /// # Errors
+    /// No store is known, or its address is invalid.
+    pub(crate) fn endpoint(&self) -> Result<String, String> {
+        match &self.region {
+            Some(region) => Ok(format!("https://dynamodb.{region}.amazonaws.com")),
+            None => endpoint::find_to_read(self.endpoint.as_deref()),
+        }
+    }
+
+    /// Returns the endpoint of S3 for a store; `None` if none is known.
+    ///
+    /// # Errors
+    /// Its address is invalid.
+    pub(crate) fn s3(
+        &self,
+        store: &str,
+        running: Option<&Running>,
+    ) -> Result<Option<String>, String> {
+        let named = self.s3_endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL_S3").ok());
+        if let Some(url) = named {
+            return endpoint::checked(&url, "--s3-endpoint").map(Some);
+        }
+        let of_region = || {
+            let region = endpoint::region(store);
+            endpoint::is_on_aws(store).then(|| format!("https://s3.{region}.amazonaws.com"))
+        };
+        Ok(running.map(|running| running.s3.clone()).or_else(of_region))
+    }
 }
 
 /// Binds the console's port. If the user did not choose a port and the default one is in use, a free one is
@@ -59,14 +104,12 @@ pub(crate) async fn take_port(chosen: Option<u16>) -> Result<BoundListener, Bind
 /// # Errors
 /// No store is known, or the port cannot be used.
 pub async fn run(arguments: &ConsoleArguments) -> Result<Exit, String> {
-    let endpoint = match &arguments.region {
-        Some(region) => format!("https://dynamodb.{region}.amazonaws.com"),
-        None => endpoint::find_to_read(arguments.endpoint.as_deref())?,
-    };
+    let endpoint = arguments.store.endpoint()?;
     let running = RunningState::here().running().filter(|running| running.is_at(&endpoint));
     let place = Place {
-        s3: s3_endpoint(arguments, &endpoint, running.as_ref())?,
+        s3: arguments.store.s3(&endpoint, running.as_ref())?,
         own: None,
+        directory: None,
         chaos: None,
         allow_writes: arguments.allow_writes,
         endpoint,
@@ -79,21 +122,4 @@ pub async fn run(arguments: &ConsoleArguments) -> Result<Exit, String> {
     let console = ::console::serve(settings).map_err(|error| error.to_string())?;
     show(&format!("{}   the console of {store}; Ctrl-C ends it\n", console.url()));
     std::future::pending().await
-}
-
-/// Returns the endpoint of S3; `None` if none is known.
-fn s3_endpoint(
-    arguments: &ConsoleArguments,
-    endpoint: &str,
-    running: Option<&Running>,
-) -> Result<Option<String>, String> {
-    let named = arguments.s3_endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL_S3").ok());
-    if let Some(url) = named {
-        return endpoint::checked(&url, "--s3-endpoint").map(Some);
-    }
-    let of_region = || {
-        let region = endpoint::region(endpoint);
-        endpoint::is_on_aws(endpoint).then(|| format!("https://s3.{region}.amazonaws.com"))
-    };
-    Ok(running.map(|running| running.s3.clone()).or_else(of_region))
 }

@@ -13,6 +13,7 @@ pub mod init;
 pub mod invoke;
 mod local_workers;
 pub mod logs;
+pub mod mcp;
 pub mod partitions;
 pub mod status;
 pub mod streams;

@@ -169,6 +169,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("logs", UntilInterrupted),
     ("status", Short),
     ("console", UntilInterrupted),
+    ("mcp", UntilInterrupted),
     ("archive ls", Short),
     ("archive get", Short),
     ("archive ddl", Short),

@@ -31,6 +31,8 @@ pub struct Place {
     pub s3: Option<String>,
     /// The `weir up` that serves this console; `None` for `weir console`.
     pub own: Option<Running>,
+    /// The data folder of the `weir up` that reads the streams; `None` for the one of this folder.
+    pub directory: Option<PathBuf>,
     /// The faults of this `weir up`; `None` if it injects none.
     pub chaos: Option<Arc<Chaos>>,
     /// Whether actions may write.
@@ -109,14 +111,19 @@ impl Context {
     }
 
     /// Returns the `weir up` that reads the streams of this store on this machine: the one that serves the
-    /// console, or the one of the folder in which `weir console` runs.
+    /// console, the one of a data folder, or the one of this folder.
     pub(crate) fn running(&self) -> Option<Running> {
-        match &self.place.own {
-            Some(own) => Some(own.clone()),
-            None => {
-                RunningState::here().running().filter(|running| running.is_at(&self.place.endpoint))
-            }
+        if let Some(own) = &self.place.own {
+            return Some(own.clone());
         }
+        let found = match &self.place.directory {
+            // It publishes its data folder as a path from its own folder.
+            Some(directory) => RunningState::of_data(directory)
+                .running()
+                .map(|running| Running { directory: directory.clone(), ..running }),
+            None => RunningState::here().running(),
+        };
+        found.filter(|running| running.is_at(&self.place.endpoint))
     }
 
     /// Returns the data folder of that `weir up`, which has its journal and its status.

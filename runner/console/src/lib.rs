@@ -15,6 +15,7 @@ mod events;
 mod frame;
 mod item_json;
 mod load_history;
+pub mod mcp;
 mod newest;
 mod notices;
 mod pages;

@@ -18,6 +18,11 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// Returns fields that were not sent as text.
+    pub(crate) fn of(fields: Vec<(String, String)>) -> Self {
+        Self(fields)
+    }
+
     /// Parses `application/x-www-form-urlencoded`.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ struct Page {
 
 enum PageContent {
     Html(Markup),
-    Json(Vec<u8>),
+    Json(String),
 }
 
 impl Form {
@@ -108,7 +108,7 @@ impl Form {
         let content = match self {
             Self::Html => PageContent::Html(html(view)),
             Self::Json => {
-                let json = serde_json::to_vec(view);
+                let json = serde_json::to_string(view);
                 PageContent::Json(json.map_err(|error| PageError::Store(error.to_string()))?)
             }
         };
@@ -195,8 +195,30 @@ async fn page(
     })
 }
 
-/// Carries out the action of a path.
-async fn act(context: &Context, path: &[&str], fields: &Query) -> Result<Done, PageError> {
+/// Returns the JSON twin of the page of a path, for a client that does not use HTTP.
+///
+/// # Errors
+/// There is no such page, or its reason.
+pub(crate) async fn twin(
+    context: &Context,
+    path: &[&str],
+    query: &Query,
+) -> Result<String, PageError> {
+    match page(context, path, query, Form::Json).await?.content {
+        PageContent::Json(json) => Ok(json),
+        PageContent::Html(_) => Err(PageError::NotFound { what: "the JSON twin".to_owned() }),
+    }
+}
+
+/// Carries out the action of a path. The caller has checked that it may write.
+///
+/// # Errors
+/// There is no such action, or its reason.
+pub(crate) async fn act(
+    context: &Context,
+    path: &[&str],
+    fields: &Query,
+) -> Result<Done, PageError> {
     match path {
         ["clock", "advance"] => actions::clock::advance(context, fields).await,
         ["clock", "sweep"] => actions::clock::sweep(context).await,
@@ -335,7 +357,7 @@ impl Pages {
     async fn refuse(&self, error: &PageError, form: Form, address: &str) -> Response<Body> {
         let content = match form {
             Form::Html => PageContent::Html(error.html()),
-            Form::Json => PageContent::Json(error.json().to_string().into_bytes()),
+            Form::Json => PageContent::Json(error.json().to_string()),
         };
         let page = Page { title: error.title().to_owned(), live: None, notice: None, content };
         self.show(page, address, error.status()).await

@@ -32,6 +32,7 @@ pub(super) fn start(
         endpoint: running.store().unwrap_or_default().to_owned(),
         s3: Some(running.s3.clone()),
         own: Some(running.clone()),
+        directory: None,
         chaos: system.chaos(),
         allow_writes: arguments.store == StoreChoice::Local || arguments.allow_writes,
     };
