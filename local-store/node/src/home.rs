@@ -5,6 +5,7 @@
 //! them, or at the next start after a crash.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -52,7 +53,6 @@ pub trait StorageHome: Send + Sync + 'static {
 const CURRENT: &str = "current";
 
 /// A location in directories `state-<number>`, with a file that names the current one.
-#[derive(Debug)]
 pub struct DirectoryHome {
     directory: PathBuf,
     cache: BlockCache,
@@ -60,11 +60,19 @@ pub struct DirectoryHome {
     storages: Mutex<Storages>,
 }
 
+impl fmt::Debug for DirectoryHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the states in {}", self.directory.display())
+    }
+}
+
 /// The number of the state, and the staged storages.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Storages {
     state: u64,
     last_begun: u64,
+    /// The state, if it is open for the next [`StorageHome::open`].
+    kept: Option<Arc<dyn Storage>>,
     /// For each open storage, whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
 }
@@ -100,9 +108,14 @@ impl DirectoryHome {
     pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
         let mut home = Self { directory, cache, damage, storages: Mutex::default() };
         let number = home.read_current().map_err(|error| home.fail("open", &error))?;
-        let temporary = BTreeMap::new();
-        home.storages = Mutex::new(Storages { state: number, last_begun: number, temporary });
+        home.storages =
+            Mutex::new(Storages { state: number, last_begun: number, ..Storages::default() });
         Ok(home)
+    }
+
+    /// Keeps the state, which was opened to check it, for the next [`StorageHome::open`].
+    pub fn keep(&self, state: Arc<dyn Storage>) {
+        self.lock().kept = Some(state);
     }
 
     fn options(&self) -> LsmOptions {
@@ -215,6 +228,9 @@ impl DirectoryHome {
 impl StorageHome for DirectoryHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let mut storages = self.lock();
+        if let Some(kept) = storages.kept.take() {
+            return Ok(kept);
+        }
         let number = storages.state;
         self.remove_others(number).map_err(|error| self.fail("open", &error))?;
         storages.open(&self.path(number), number, &self.options())
