@@ -135,9 +135,9 @@ impl<T> AsciiChart<T> {
 
 impl<T> fmt::Display for AsciiChart<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.series.iter().try_for_each(|(name, values)| {
-            writeln!(f, "{name}: {}", values.percentile_stats())
-        })
+        self.series
+            .iter()
+            .try_for_each(|(name, values)| writeln!(f, "{name}: {}", values.percentile_stats()))
     }
 }
 

@@ -69,8 +69,9 @@ impl Settings {
     #[must_use]
     pub fn of_one_process() -> Self {
         Self {
-            heartbeat: Duration::from_secs(1),
-            election: (Duration::from_secs(2), Duration::from_secs(3)),
+            heartbeat: Duration::from_secs(2),
+            // Less than the time-out of a request, even after some missed heartbeats.
+            election: (Duration::from_secs(3), Duration::from_secs(4)),
             ..Self::default()
         }
     }

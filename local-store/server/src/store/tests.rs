@@ -127,7 +127,8 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
     let transport = Arc::new(LocalTransport::default());
     let settings = Settings::of_one_process();
-    let replicas = cluster::start_replicas(first, transport, settings, &clock, &host).await.unwrap();
+    let replicas =
+        cluster::start_replicas(first, transport, settings, &clock, &host).await.unwrap();
     replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
     assert!(replicas[0].holds_data());
     replicas[0].shutdown().await;

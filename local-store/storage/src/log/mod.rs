@@ -467,7 +467,10 @@ impl Log {
     }
 
     fn retire_file(&mut self, name: &str, size_bytes: u64) -> Result<(), Error> {
-        if self.spares.len() < self.options.spares_max && size_bytes == self.options.segment_bytes {
+        let largest = self.options.segment_bytes;
+        // A log whose last segment is smaller does not need such a file soon.
+        let is_large = self.segments.last().is_some_and(|last| last.header.size_bytes == largest);
+        if is_large && size_bytes == largest && self.spares.len() < self.options.spares_max {
             let spare = self.next_spare_name();
             self.disk.rename(name, &spare)?;
             self.spares.push(Spare { name: spare, size_bytes });

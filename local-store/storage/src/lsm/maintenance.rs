@@ -236,7 +236,8 @@ impl Work {
         }
         match state.tree.major_compact(state.file_bytes, state.oldest_seen()) {
             // The next time without writes tries again. The input is unchanged.
-            Err(error) if is_passing(&error) || is_full(&error) => return Ok(()),
+            Err(error) if is_passing(&error) => return Ok(()),
+            Err(lsm_tree::Error::Io(error)) if is_full(&error) => return Ok(()),
             Err(error) => return Err(state.sort("write to", error)),
             Ok(()) => {}
         }
