@@ -74,9 +74,9 @@ fn running_in(directory: &Path) -> Result<(PathBuf, Running), String> {
     let directory = std::fs::canonicalize(directory)
         .map_err(|error| format!("--directory: `{name}`: {error}; {instead}"))?;
     match RunningState::of_data(&directory) {
-        Look::Running(running) => Ok((directory, running)),
-        Look::Ended(ended) => Err(format!("--directory: {}", ended.has_ended())),
-        Look::Nothing => {
+        RunningState::Running(running) => Ok((directory, running)),
+        RunningState::Ended(ended) => Err(format!("--directory: {}", ended.has_ended())),
+        RunningState::NotStarted => {
             Err(format!("--directory: no `weir up` runs with the data folder `{name}`; {instead}"))
         }
     }

@@ -17,6 +17,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("processor", &["control", "rules", "model", "locks"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
+    ("base2histogram", &[]),
     ("platform", &[]),
     ("storage", &["partition", "platform", "locks"]),
     ("node", &["storage", "partition", "expression", "model", "locks"]),

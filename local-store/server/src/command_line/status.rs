@@ -19,8 +19,8 @@ use tokio::net::TcpStream;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time in milliseconds after which a leader without a majority's response counts as isolated. In this
-/// time it sends ten heartbeats.
-const SILENCE_MS: u64 = 1_000;
+/// time it sends at least two heartbeats.
+const SILENCE_MS: u64 = 5_000;
 
 /// The flags of the command.
 #[derive(Debug, Args)]
@@ -318,7 +318,7 @@ mod tests {
     fn an_isolated_leader_is_marked() {
         for (silent_ms, note) in [
             (json!(null), ""),
-            (json!(999), ""),
+            (json!(4_999), ""),
             (json!(61_500), "no majority has responded for 61 s"),
         ] {
             let replica =

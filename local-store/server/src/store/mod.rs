@@ -306,7 +306,7 @@ impl Store {
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
         for arc in store.arcs() {
-            store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
+            store.wait_for_leader(arc).await.map_err(|error| error.to_string())?;
         }
         // The nodes have now applied their logs, whose time may be later than the clock.
         store.follow_time();
