@@ -12,7 +12,7 @@ use template::Stack;
 
 use super::flags::{SlotFlags, TotalFlags};
 use super::reading::{Reading, read};
-use super::{ReadMode, Place, slot_count};
+use super::{Place, ReadMode, slot_count};
 use client::sdk_error::error_text;
 
 /// Number of counters whose slots are read concurrently.

@@ -61,9 +61,9 @@ pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
             Err(reason) => {
                 if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
                     tracing::warn!(
-                    reason,
-                    "node {slot} is damaged, but its directory cannot be set aside yet"
-                );
+                        reason,
+                        "node {slot} is damaged, but its directory cannot be set aside yet"
+                    );
                     logged_at = Some(Instant::now());
                 }
                 tokio::time::sleep(CHECK_INTERVAL).await;
